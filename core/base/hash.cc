@@ -29,16 +29,22 @@ std::uint32_t MultiplyModulo(std::uint32_t a, std::uint32_t b, std::uint32_t pol
   return product;
 }
 
-std::uint32_t Concat(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t length_b,
-                     std::uint32_t polynomial) {
-  // Appending n zero bytes multiplies a CRC by x^(8n): square-and-multiply, 64 steps at most.
+// The CRC with `length` zero bytes appended, which multiply it by x^(8·length): square-and-multiply,
+// 64 steps at most.
+std::uint32_t AppendZeros(std::uint32_t crc, std::uint64_t length, std::uint32_t polynomial) {
+  if (crc == 0) return 0;
   std::uint32_t power = 0x00800000U;  // x⁸ in reflected order
   std::uint32_t shift = 0x80000000U;  // x⁰
-  for (std::uint64_t n = length_b; n != 0; n >>= 1) {
+  for (std::uint64_t n = length; n != 0; n >>= 1) {
     if ((n & 1) != 0) shift = MultiplyModulo(shift, power, polynomial);
     power = MultiplyModulo(power, power, polynomial);
   }
-  return MultiplyModulo(crc_a, shift, polynomial) ^ crc_b;
+  return MultiplyModulo(crc, shift, polynomial);
+}
+
+std::uint32_t Concat(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t length_b,
+                     std::uint32_t polynomial) {
+  return AppendZeros(crc_a, length_b, polynomial) ^ crc_b;
 }
 
 }  // namespace
@@ -144,6 +150,13 @@ std::uint32_t Crc32Concat(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_
 
 std::uint32_t Crc32cConcat(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t length_b) {
   return Concat(crc_a, crc_b, length_b, kCrc32cPolynomial);
+}
+
+std::uint32_t Crc32cWithoutEnd(std::uint32_t crc_ab, std::uint32_t crc_b, std::uint64_t length_b) {
+  // So many zero bytes change no CRC-32C: the polynomial is x + 1 times a primitive one of degree
+  // 31. Appending the missing ones takes away what B appended.
+  constexpr std::uint64_t kPeriod = (std::uint64_t{1} << 31) - 1;
+  return AppendZeros(crc_ab ^ crc_b, (kPeriod - length_b % kPeriod) % kPeriod, kCrc32cPolynomial);
 }
 
 std::string Hex32(std::uint32_t value) {

@@ -58,6 +58,9 @@ struct Hash128 {
                                         std::uint64_t length_b);
 [[nodiscard]] std::uint32_t Crc32cConcat(std::uint32_t crc_a, std::uint32_t crc_b,
                                          std::uint64_t length_b);
+// The other way round: the CRC of A, of that of A followed by B and that of B.
+[[nodiscard]] std::uint32_t Crc32cWithoutEnd(std::uint32_t crc_ab, std::uint32_t crc_b,
+                                             std::uint64_t length_b);
 
 // Lower-case hex, 8 digits.
 [[nodiscard]] std::string Hex32(std::uint32_t value);

@@ -12,9 +12,8 @@ namespace ckpt {
 
 // Fills `out` from `offset` and returns the CRC-32C of what was read. Errors: those of ReadAt.
 //
-// Cost: the read, plus a quarter of what a separate Crc32c after the read would take. The kernel
-// copies a long read past the processor's caches, so a separate checksum fetches everything from
-// memory again. Here each piece is checksummed before the next one is read.
+// Cost: the read, plus a quarter of what a separate Crc32c after the read would take
+// (ReadableFile::ReadInPieces).
 Result<std::uint32_t> ReadAtWithCrc32c(const ReadableFile& file, std::uint64_t offset,
                                        MutableByteSpan out);
 

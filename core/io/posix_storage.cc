@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <functional>
 #include <utility>
 
 #include <boost/filesystem/directory.hpp>
@@ -100,6 +101,10 @@ bool LacksFlag(int code) { return code == EINVAL || code == ENOSYS; }
 // and the page cache finds small pieces of memory at once.
 constexpr std::size_t kWrittenBytes = 256 << 10;
 
+// Read by one call from the page cache, of what is looked at next: the cache of a core, which two
+// threads may share, holds it.
+constexpr std::size_t kSeenBytes = 256 << 10;
+
 class PosixView final : public FileView {
  public:
   PosixView(void* base, std::size_t size) : base_(base), size_(size) {}
@@ -132,24 +137,11 @@ class PosixReadableFile final : public ReadableFile {
   [[nodiscard]] const std::string& name() const override { return name_; }
 
   Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
-    if (!RangeFits(offset, out.size(), size_)) {
-      return Error(ErrorKind::kTruncated, "read past the end of the file")
-          .File(DescribeRange(name_, offset, out.size()))
-          .Actual(fmt::format("{} bytes", size_));
-    }
-    for (int attempts = 0; !out.empty();) {
-      const ssize_t n = ReadSome(offset, out);
-      if (n < 0 && IsPause(errno) && ++attempts < kMaxAttempts) continue;
-      if (n < 0) return ErrnoError(errno, "read", name_);
-      if (n == 0) {
-        return Error(ErrorKind::kTruncated, "the file became shorter while it was read")
-            .File(DescribeRange(name_, offset, out.size()));
-      }
-      attempts = 0;
-      out = out.subspan(static_cast<std::size_t>(n));
-      offset += static_cast<std::uint64_t>(n);
-    }
-    return OkStatus();
+    return Read(offset, out, DirectFile::kReadBytes, [](ByteSpan /*piece*/) { return OkStatus(); });
+  }
+  Status ReadInPieces(std::uint64_t offset, MutableByteSpan out,
+                      const std::function<Status(ByteSpan)>& seen) const override {
+    return Read(offset, out, kSeenBytes, seen);
   }
 
   Result<std::unique_ptr<FileView>> View() const override {
@@ -165,19 +157,49 @@ class PosixReadableFile final : public ReadableFile {
   }
 
  private:
-  // Large ranges come from the page cache if they are there. Otherwise they are read past it: the
-  // system reads them faster so, and keeps what it has in memory.
-  ssize_t ReadSome(std::uint64_t offset, MutableByteSpan out) const {
-    const auto at = static_cast<off_t>(offset);
-    if (out.size() >= DirectFile::kMinBytes && !direct_.IsCached(offset, out.size())) {
-      // Else small reads between these would fill the page cache ahead of them.
-      if (reads_ahead_.exchange(false)) ::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_RANDOM);
-      const ssize_t direct = direct_.ReadSome(offset, out);
-      if (direct != 0) return direct;
+  // Shows `seen` what each call brought; one that reads from the page cache, at most `most_bytes`.
+  template <typename Seen>
+  Status Read(std::uint64_t offset, MutableByteSpan out, std::size_t most_bytes,
+              const Seen& seen) const {
+    if (!RangeFits(offset, out.size(), size_)) {
+      return Error(ErrorKind::kTruncated, "read past the end of the file")
+          .File(DescribeRange(name_, offset, out.size()))
+          .Actual(fmt::format("{} bytes", size_));
     }
-    // No more than the question was about.
-    const std::size_t size = std::min(out.size(), DirectFile::kReadBytes);
-    return ::pread(fd_.get(), out.data(), size, at);
+    std::uint64_t cached_until = offset;
+    for (int attempts = 0; !out.empty();) {
+      const ssize_t n = ReadSome(offset, out, most_bytes, cached_until);
+      if (n < 0 && IsPause(errno) && ++attempts < kMaxAttempts) continue;
+      if (n < 0) return ErrnoError(errno, "read", name_);
+      if (n == 0) {
+        return Error(ErrorKind::kTruncated, "the file became shorter while it was read")
+            .File(DescribeRange(name_, offset, out.size()));
+      }
+      attempts = 0;
+      CKPT_RETURN_IF_ERROR(seen(ByteSpan(out.first(static_cast<std::size_t>(n)))));
+      out = out.subspan(static_cast<std::size_t>(n));
+      offset += static_cast<std::uint64_t>(n);
+    }
+    return OkStatus();
+  }
+
+  // Large ranges come from the page cache if they are there. Otherwise they are read past it: the
+  // system reads them faster so, and keeps what it has in memory. `cached_until`: where the answer
+  // ends that what lies at `offset` is there.
+  ssize_t ReadSome(std::uint64_t offset, MutableByteSpan out, std::size_t most_bytes,
+                   std::uint64_t& cached_until) const {
+    if (offset >= cached_until && out.size() >= DirectFile::kMinBytes) {
+      if (direct_.IsCached(offset, out.size())) {
+        cached_until = offset + DirectFile::kReadBytes;
+      } else {
+        // Else small reads between these would fill the page cache ahead of them.
+        if (reads_ahead_.exchange(false)) ::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_RANDOM);
+        const ssize_t direct = direct_.ReadSome(offset, out);
+        if (direct != 0) return direct;
+      }
+    }
+    const std::size_t size = std::min(out.size(), most_bytes);
+    return ::pread(fd_.get(), out.data(), size, static_cast<off_t>(offset));
   }
 
   Descriptor fd_;

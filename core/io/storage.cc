@@ -13,6 +13,9 @@
 namespace ckpt {
 namespace {
 
+// Requests of which a disk needs few at a time. A cache holds one.
+constexpr std::size_t kPieceBytes = 1 << 20;
+
 class MemoryFile final : public ReadableFile {
  public:
   MemoryFile(std::string name, std::shared_ptr<const Bytes> content)
@@ -70,6 +73,18 @@ Status ListInto(Storage& storage, const Path& directory, const std::string& pref
 }
 
 }  // namespace
+
+Status ReadableFile::ReadInPieces(std::uint64_t offset, MutableByteSpan out,
+                                  const std::function<Status(ByteSpan)>& seen) const {
+  do {
+    const MutableByteSpan piece = out.first(std::min(out.size(), kPieceBytes));
+    CKPT_RETURN_IF_ERROR(ReadAt(offset, piece));
+    CKPT_RETURN_IF_ERROR(seen(piece));
+    offset += piece.size();
+    out = out.subspan(piece.size());
+  } while (!out.empty());
+  return OkStatus();
+}
 
 Result<std::string> ReadSmallFile(Storage& storage, const Path& path, std::uint64_t max_bytes) {
   CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file, storage.Open(path));

@@ -1,5 +1,6 @@
 #include "core/io/unproved_storage.h"
 
+#include <functional>
 #include <utility>
 
 #include "core/io/forwarding_storage.h"
@@ -16,6 +17,10 @@ class UnprovedFile final : public ReadableFile {
   [[nodiscard]] bool is_checked() const override { return true; }
   Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
     return behind_->ReadAt(offset, out);
+  }
+  Status ReadInPieces(std::uint64_t offset, MutableByteSpan out,
+                      const std::function<Status(ByteSpan)>& seen) const override {
+    return behind_->ReadInPieces(offset, out, seen);
   }
   [[nodiscard]] Result<std::unique_ptr<FileView>> View() const override { return behind_->View(); }
 

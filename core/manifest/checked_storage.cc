@@ -10,7 +10,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/checked_math.h"
-#include "core/io/checksummed_read.h"
+#include "core/base/hash.h"
 #include "core/io/forwarding_storage.h"
 #include "core/manifest/find_damage.h"
 #include "core/manifest/internal/shared_blocks.h"
@@ -66,10 +66,14 @@ class CheckedFile final : public ReadableFile,
     checked_[block / 64].fetch_or(std::uint64_t{1} << block % 64, std::memory_order_relaxed);
   }
   [[nodiscard]] Status DescribeDamage(const DamagedBlock& damaged) const;
-  // Reads a whole block and compares it with its checksum.
-  Status ReadBlock(std::uint64_t block, MutableByteSpan out) const;
-  // Copies a part of one block to the caller.
-  Status ReadPart(std::uint64_t block, std::uint64_t skipped_bytes, MutableByteSpan out) const;
+  // Reads bytes to where they are wanted, and compares the blocks of which all was read. The others'
+  // parts are for the late checks.
+  Status ReadThrough(std::uint64_t offset, MutableByteSpan out) const;
+  // What was read of a block, from `skipped_bytes` on, has this checksum.
+  Status Take(std::uint64_t block, std::uint64_t skipped_bytes, ByteSpan read,
+              std::uint32_t crc32c) const;
+  // Copies a part of one block to the caller, after the block was checked.
+  Status CopyPart(std::uint64_t block, std::uint64_t skipped_bytes, MutableByteSpan out) const;
   // The entry that owns the damaged bytes. Empty if no entry or several own them, or nothing is
   // known.
   [[nodiscard]] std::string OwnerOf(const DamagedBlock& damaged) const;
@@ -106,14 +110,55 @@ Status CheckedFile::DescribeDamage(const DamagedBlock& damaged) const {
   return InDirectory(std::move(problem));
 }
 
-Status CheckedFile::ReadBlock(std::uint64_t block, MutableByteSpan out) const {
-  CKPT_ASSIGN_OR_RETURN(const std::uint32_t crc32c,
-                        ReadAtWithCrc32c(*file_, block * kManifestBlockBytes, out));
-  if (const auto damaged = CompareBlock(*manifest_, number_, block, crc32c, out)) {
+Status CheckedFile::Take(std::uint64_t block, std::uint64_t skipped_bytes, ByteSpan read,
+                         std::uint32_t crc32c) const {
+  if (read.size() < block_bytes(block)) {
+    return late_->Add(shared_from_this(), block, skipped_bytes, read, crc32c);
+  }
+  if (const auto damaged = CompareBlock(*manifest_, number_, block, crc32c, read)) {
     return DescribeDamage(*damaged);
   }
   MarkChecked(block);
   return OkStatus();
+}
+
+Status CheckedFile::ReadThrough(std::uint64_t offset, MutableByteSpan out) const {
+  struct Part {
+    std::uint64_t block = 0;
+    std::uint64_t skipped_bytes = 0;
+    ByteSpan bytes;  // of the block that the caller wants
+    bool was_checked = false;
+    std::size_t seen_bytes = 0;
+    std::uint32_t crc32c = 0;
+  };
+  ByteSpan rest = out;
+  const auto next_part = [&] {
+    const std::uint64_t block = offset / kManifestBlockBytes;
+    const std::uint64_t skipped = offset % kManifestBlockBytes;
+    const ByteSpan bytes =
+        rest.first(std::min<std::uint64_t>(rest.size(), block_bytes(block) - skipped));
+    offset += bytes.size();
+    rest = rest.subspan(bytes.size());
+    return Part{
+        .block = block, .skipped_bytes = skipped, .bytes = bytes, .was_checked = IsChecked(block)};
+  };
+  const std::uint64_t begin = offset;
+  Part part = next_part();
+  return file_->ReadInPieces(begin, out, [&](ByteSpan piece) -> Status {
+    while (!piece.empty()) {
+      const ByteSpan some =
+          piece.first(std::min(piece.size(), part.bytes.size() - part.seen_bytes));
+      if (!part.was_checked) part.crc32c = Crc32c(some, part.crc32c);
+      part.seen_bytes += some.size();
+      piece = piece.subspan(some.size());
+      if (part.seen_bytes < part.bytes.size()) continue;
+      if (!part.was_checked) {
+        CKPT_RETURN_IF_ERROR(Take(part.block, part.skipped_bytes, part.bytes, part.crc32c));
+      }
+      if (!rest.empty()) part = next_part();
+    }
+    return OkStatus();
+  });
 }
 
 Status CheckedFile::Compare(std::uint64_t block, std::uint32_t crc32c) const {
@@ -123,7 +168,7 @@ Status CheckedFile::Compare(std::uint64_t block, std::uint32_t crc32c) const {
   }
   // All of its bytes may show the bit that is flipped.
   Bytes whole(block_bytes(block));
-  CKPT_RETURN_IF_ERROR(ReadBlock(block, whole));
+  CKPT_RETURN_IF_ERROR(ReadThrough(block * kManifestBlockBytes, whole));
   // What the parts were read from was something else.
   return DescribeDamage({.file = number_, .block = block, .crc32c = crc32c});
 }
@@ -133,38 +178,36 @@ Status CheckedFile::CheckSize() const {
   return InDirectory(DescribeFile(*manifest_, {.file = number_, .size_bytes = size_bytes()}));
 }
 
-Status CheckedFile::ReadPart(std::uint64_t block, std::uint64_t skipped_bytes,
+Status CheckedFile::CopyPart(std::uint64_t block, std::uint64_t skipped_bytes,
                              MutableByteSpan out) const {
-  if (late_ != nullptr && late_->are_late() && !IsChecked(block)) {
-    CKPT_RETURN_IF_ERROR(ReadUnchecked(block, skipped_bytes, out));
-    return late_->Add(shared_from_this(), block, skipped_bytes, out);
-  }
   const SharedBlocks::Source source = {
       .size_bytes = block_bytes(block),
       .is_checked = [&] { return IsChecked(block); },
-      .read = [&](MutableByteSpan whole) { return ReadBlock(block, whole); }};
+      .read =
+          [&](MutableByteSpan whole) { return ReadThrough(block * kManifestBlockBytes, whole); }};
   CKPT_ASSIGN_OR_RETURN(const bool is_copied, blocks_->CopyPart({.file = id_, .block = block},
                                                                 source, skipped_bytes, out));
   return is_copied ? OkStatus() : ReadUnchecked(block, skipped_bytes, out);
 }
 
 Status CheckedFile::ReadAt(std::uint64_t offset, MutableByteSpan out) const {
-  if (!RangeFits(offset, out.size(), size_bytes())) return file_->ReadAt(offset, out);
+  if (out.empty() || !RangeFits(offset, out.size(), size_bytes())) {
+    return file_->ReadAt(offset, out);
+  }
+  if (late_ != nullptr && late_->are_late()) return ReadThrough(offset, out);
   while (!out.empty()) {
     const std::uint64_t block = offset / kManifestBlockBytes;
-    const BlockExtent extent = ExtentOfBlock(block, size_bytes());
-    const std::uint64_t skipped = offset - extent.offset_bytes;
-    const MutableByteSpan part =
-        out.first(std::min<std::uint64_t>(out.size(), extent.size_bytes - skipped));
-    if (part.size() < extent.size_bytes) {
-      CKPT_RETURN_IF_ERROR(ReadPart(block, skipped, part));
-    } else if (IsChecked(block)) {
-      CKPT_RETURN_IF_ERROR(file_->ReadAt(offset, part));
-    } else {
-      CKPT_RETURN_IF_ERROR(ReadBlock(block, part));
-    }
-    out = out.subspan(part.size());
-    offset += part.size();
+    const std::uint64_t skipped = offset % kManifestBlockBytes;
+    // Whole blocks in one go; the last block of the file may be short.
+    const bool is_end = offset + out.size() == size_bytes();
+    std::uint64_t length =
+        is_end ? out.size() : out.size() / kManifestBlockBytes * kManifestBlockBytes;
+    const bool is_part = skipped != 0 || length == 0;
+    if (is_part) length = std::min<std::uint64_t>(out.size(), block_bytes(block) - skipped);
+    const MutableByteSpan some = out.first(length);
+    CKPT_RETURN_IF_ERROR(is_part ? CopyPart(block, skipped, some) : ReadThrough(offset, some));
+    out = out.subspan(length);
+    offset += length;
   }
   return OkStatus();
 }

@@ -40,16 +40,17 @@ class LateIndex {
 // Wraps `storage`. Files below `directory` that `manifest` names are compared with it while they
 // are read: a reader gets bytes of a block only after the block was checked. Each block of an open
 // file is checked once, by the first read that needs a part of it. A read of a whole block serves
-// as the check itself; what others need of a block that was read for a part of it is kept for them
-// (SharedBlocks). While checks are `late`, a part is read alone. A view checks its whole file. `storage` must outlive this. Thread-safe if `storage`
-// is.
+// as the check itself: its bytes go straight to the reader's memory. What others need of a block
+// that was read for a part of it is kept for them (SharedBlocks). While checks are `late`, parts are
+// read like whole blocks. A view checks its whole file. `storage` must outlive this. Thread-safe if
+// `storage` is.
 //
 // Errors: those of `storage`; kTruncated and kSizeMismatch (from Open), kChecksum, described as by
 // VerifyManifest. With an `index`, kChecksum names the tensor or object that owns the flipped bit,
 // or all of the damaged block. It need not be the tensor that was asked for, since a block may hold
 // many.
 // Cost: one checksum over what is read, rounded up to blocks; memory for 32 blocks, and for one more
-// per reading thread.
+// per reading thread; none while checks are late.
 [[nodiscard]] std::shared_ptr<Storage> MakeCheckedStorage(
     Storage& storage, const Path& directory, std::shared_ptr<const Manifest> manifest,
     std::shared_ptr<LateIndex> index = nullptr, std::shared_ptr<LateChecks> late = nullptr);

@@ -25,8 +25,7 @@ void LateChecks::Begin() {
 }
 
 Status LateChecks::Add(std::shared_ptr<const FileOfBlocks> file, std::uint64_t block,
-                       std::uint64_t skipped_bytes, ByteSpan part) {
-  const std::uint32_t crc32c = Crc32c(part);  // before the lock, since it takes its time
+                       std::uint64_t skipped_bytes, ByteSpan part, std::uint32_t crc32c) {
   const Name name = {.file = file->id(), .block = block};
   std::optional<std::uint32_t> whole;
   {

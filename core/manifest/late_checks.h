@@ -51,9 +51,10 @@ class LateChecks {
 
   // For the checked storage: whether somebody has begun.
   [[nodiscard]] bool are_late() const { return callers_ != 0; }
-  // For the checked storage: a part was read. Errors: kChecksum.
+  // For the checked storage: a part was read, and has this checksum. Errors: kChecksum.
   Status Add(std::shared_ptr<const FileOfBlocks> file, std::uint64_t block,
-             std::uint64_t skipped_bytes, ByteSpan part) CKPT_EXCLUDES(mutex_);
+             std::uint64_t skipped_bytes, ByteSpan part, std::uint32_t crc32c)
+      CKPT_EXCLUDES(mutex_);
 
  private:
   struct Name {

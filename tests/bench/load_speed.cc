@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "core/checkpoint/read.h"
 #include "core/exec/task_pool.h"
 #include "core/io/posix_storage.h"
+#include "core/manifest/late_checks.h"
 #include "core/tensor/blocks.h"
 #include "core/tensor/box.h"
 #include "core/tensor/shape.h"
@@ -86,11 +88,17 @@ Status ReadAll(const Settings& settings, std::map<std::string, Bytes>& memory) {
   const std::uint64_t piece_bytes = opened.manifest ? kPieceBytes : ~std::uint64_t{0} >> 1;
   CKPT_ASSIGN_OR_RETURN(const std::vector<Piece> pieces,
                         ListPieces(opened.source->index(), piece_bytes, memory));
+  // Blocks of which two pieces have parts are compared when both were read.
+  const std::shared_ptr<LateChecks>& late = opened.late_checks;
+  if (late != nullptr) late->Begin();
   const auto read = [&](std::size_t p, std::size_t /*worker*/) -> Status {
     const Piece& piece = pieces[p];
     return ReadBox(*opened.source, *piece.tensor, piece.box, piece.out, kBudgetBytes);
   };
-  return RunTasks(pieces.size(), settings.threads, std::stop_token(), read);
+  Status done = RunTasks(pieces.size(), settings.threads, std::stop_token(), read);
+  if (late != nullptr)
+    CKPT_RETURN_IF_ERROR(late->Finish());  // damaged bytes explain all other errors
+  return done;
 }
 
 int Main(int argc, char** argv) {

@@ -26,8 +26,8 @@ void BlockParts::AddNew(std::uint64_t begin, Part part) {
   parts_.emplace_hint(next, begin, part);
 }
 
-void BlockParts::Add(std::uint64_t begin, ByteSpan bytes, std::uint32_t crc32c) {
-  const std::uint64_t end = begin + bytes.size();
+std::vector<BlockParts::Gap> BlockParts::GapsIn(std::uint64_t begin, std::uint64_t end) const {
+  std::vector<Gap> gaps;
   for (std::uint64_t at = begin; at < end;) {
     const auto next = parts_.upper_bound(at);
     if (next != parts_.begin() && std::prev(next)->second.end > at) {
@@ -35,10 +35,28 @@ void BlockParts::Add(std::uint64_t begin, ByteSpan bytes, std::uint32_t crc32c) 
       continue;
     }
     const std::uint64_t until = next == parts_.end() ? end : std::min(end, next->first);
-    const bool is_all = at == begin && until == end;
-    AddNew(at, {.end = until,
-                .crc32c = is_all ? crc32c : Crc32c(bytes.subspan(at - begin, until - at))});
+    gaps.push_back({.begin = at, .size_bytes = until - at});
     at = until;
+  }
+  return gaps;
+}
+
+void BlockParts::Add(std::uint64_t begin, ByteSpan bytes, std::uint32_t crc32c) {
+  const std::vector<Gap> gaps = GapsIn(begin, begin + bytes.size());
+  const auto longest = std::ranges::max_element(gaps, {}, &Gap::size_bytes);
+  for (auto gap = gaps.begin(); gap != gaps.end(); ++gap) {
+    const std::uint64_t skipped = gap->begin - begin;
+    std::uint32_t of_gap = 0;
+    if (gap == longest) {
+      // Nearly everything, as a rule: what is left of the checksum without that of the rest.
+      const ByteSpan before = bytes.first(skipped);
+      const ByteSpan behind = bytes.subspan(skipped + gap->size_bytes);
+      of_gap = Crc32cWithoutEnd(crc32c, Crc32c(behind), behind.size());
+      of_gap = Crc32cConcat(Crc32c(before), of_gap, gap->size_bytes);  // the same without the front
+    } else {
+      of_gap = Crc32c(bytes.subspan(skipped, gap->size_bytes));
+    }
+    AddNew(gap->begin, {.end = gap->begin + gap->size_bytes, .crc32c = of_gap});
   }
 }
 

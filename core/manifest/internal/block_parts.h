@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "core/base/bytes.h"
 
@@ -19,11 +20,11 @@ class BlockParts {
   // left out: each counts once.
   void Add(std::uint64_t begin, ByteSpan bytes, std::uint32_t crc32c);
 
-  // The first bytes that are missing; nothing if all are there.
   struct Gap {
     std::uint64_t begin = 0;
     std::uint64_t size_bytes = 0;
   };
+  // The first bytes that are missing; nothing if all are there.
   [[nodiscard]] std::optional<Gap> FirstGap() const;
 
   // Of the whole block. REQUIRES: there is no gap.
@@ -35,6 +36,8 @@ class BlockParts {
     std::uint32_t crc32c = 0;
   };
 
+  // What is missing between `begin` and `end`, in order.
+  [[nodiscard]] std::vector<Gap> GapsIn(std::uint64_t begin, std::uint64_t end) const;
   // REQUIRES: none of the bytes is there.
   void AddNew(std::uint64_t begin, Part part);
 

@@ -43,6 +43,18 @@ TEST(CrcConcat, EqualsTheChecksumOfTheConcatenation) {
         << cut;
     EXPECT_EQ(Crc32Concat(Crc32(AsBytes(a)), Crc32(AsBytes(b)), b.size()), Crc32(AsBytes(all)))
         << cut;
+    EXPECT_EQ(Crc32cWithoutEnd(Crc32c(AsBytes(all)), Crc32c(AsBytes(b)), b.size()),
+              Crc32c(AsBytes(a)))
+        << cut;
+  }
+}
+
+// Longer than the period of the polynomial: no bytes have to be there for it.
+TEST(CrcConcat, TakesAwayWhatItAppended) {
+  for (const std::uint64_t length : {std::uint64_t{1} << 20, (std::uint64_t{1} << 31) - 1,
+                                     std::uint64_t{1} << 31, std::uint64_t{1} << 40}) {
+    const std::uint32_t all = Crc32cConcat(0x12345678, 0x9ABCDEF0, length);
+    EXPECT_EQ(Crc32cWithoutEnd(all, 0x9ABCDEF0, length), 0x12345678U) << length;
   }
 }
 

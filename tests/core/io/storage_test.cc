@@ -75,6 +75,35 @@ TEST_P(StorageTest, ReadsWithTheChecksumOfWhatWasRead) {
   EXPECT_THAT(ReadAtWithCrc32c(**file, 0, too_long), FailsWith(ErrorKind::kTruncated));
 }
 
+TEST_P(StorageTest, ShowsWhatItReadInOrderAndOnce) {
+  Bytes written(5 << 20 | 3);
+  for (std::size_t i = 0; i < written.size(); ++i) written[i] = static_cast<std::byte>(i * i >> 7);
+  ASSERT_THAT(WriteSmallFile(storage(), dir() / "f", written), IsOk());
+  const auto file = storage().Open(dir() / "f");
+  ASSERT_THAT(file, IsOk());
+  Bytes read(written.size() - 5);
+  std::size_t shown = 0;
+  ASSERT_THAT((*file)->ReadInPieces(5, read,
+                                    [&](ByteSpan piece) {
+                                      EXPECT_EQ(piece.data(), read.data() + shown);
+                                      shown += piece.size();
+                                      return OkStatus();
+                                    }),
+              IsOk());
+  EXPECT_EQ(shown, read.size());
+  EXPECT_TRUE(std::ranges::equal(read, ByteSpan(written).subspan(5)));
+  // Who looks at it may end it.
+  int pieces = 0;
+  const auto refuse = [&](ByteSpan /*piece*/) {
+    ++pieces;
+    return Error(ErrorKind::kChecksum, "seen enough");
+  };
+  EXPECT_THAT((*file)->ReadInPieces(5, read, refuse), FailsWith(ErrorKind::kChecksum));
+  EXPECT_EQ(pieces, 1);
+  const auto accept = [](ByteSpan /*piece*/) { return OkStatus(); };
+  EXPECT_THAT((*file)->ReadInPieces(6, read, accept), FailsWith(ErrorKind::kTruncated));
+}
+
 TEST_P(StorageTest, ReadsWhatWasWritten) {
   Write(dir() / "f", "hello");
   const auto file = storage().Open(dir() / "f");
