@@ -140,14 +140,18 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
 }
 
 // Files beside a target of one file are not replaced: a reader of the old one could find parts of
-// the new one in them.
-Status CheckNoneBeside(const WritePlan& plan, Storage& storage, const Path& target) {
+// the new one in them. A run that `goes_on` where another was interrupted may find what that one has
+// moved there: files of the same sizes. Their bytes are compared when its own are there.
+Status CheckNoneBeside(const WritePlan& plan, Storage& storage, const Path& target, bool goes_on) {
   Status status;
   for (const WriteFile& file : plan.files) {
     const Path path = target.parent_path() / file.name;
     if (path == target) continue;
     CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
     if (stat.type == FileType::kMissing) continue;
+    const bool is_as_planned =
+        stat.type == FileType::kRegular && stat.size_bytes == file.size_bytes;
+    if (goes_on && is_as_planned) continue;
     status.Add(Error(ErrorKind::kAlreadyExists, "a file that the target needs beside it exists")
                    .File(path.string())
                    .Hint("choose another name, or remove it yourself"));
@@ -222,8 +226,9 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
                                     const ConvertOptions& options) {
   if (options.worker) return RunWorker(storage, prepared, options);
   CKPT_RETURN_IF_ERROR(CheckWorkers(storage, options));
+  const bool goes_on = options.resume || options.finalize;
   if (prepared.to.container->is_one_file) {
-    CKPT_RETURN_IF_ERROR(CheckNoneBeside(prepared.plan.write, storage, options.target));
+    CKPT_RETURN_IF_ERROR(CheckNoneBeside(prepared.plan.write, storage, options.target, goes_on));
   }
   CKPT_ASSIGN_OR_RETURN(
       StagedDirectory staged,
@@ -231,9 +236,8 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
           storage, options.target,
           {.if_target_exists = options.overwrite ? StagedDirectory::IfTargetExists::kReplace
                                                  : StagedDirectory::IfTargetExists::kFail,
-           .if_staging_exists = options.resume || options.finalize
-                                    ? StagedDirectory::IfStagingExists::kKeep
-                                    : StagedDirectory::IfStagingExists::kDiscard,
+           .if_staging_exists = goes_on ? StagedDirectory::IfStagingExists::kKeep
+                                        : StagedDirectory::IfStagingExists::kDiscard,
            .may_replace =
                [&](Storage& there, const Path& target) {
                  return prepared.to.container->is_one_file

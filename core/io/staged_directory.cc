@@ -1,13 +1,17 @@
 #include "core/io/staged_directory.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "core/base/units.h"
 #include "core/io/internal/durable_directories.h"
 #include "core/io/staging_name.h"
 
 namespace ckpt {
 namespace {
+
+constexpr std::uint64_t kComparedBytes = kMiB;  // read at a time
 
 Status SyncTree(Storage& storage, const Path& directory) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
@@ -33,6 +37,26 @@ Result<Path> WithoutTrailingSlash(const Path& target) {
         .Actual(target.string());
   }
   return clean;
+}
+
+Status CheckSameBytes(Storage& storage, const Path& ours, const Path& theirs) {
+  CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> a, storage.Open(ours));
+  CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> b, storage.Open(theirs));
+  bool is_same = a->size_bytes() == b->size_bytes();
+  Bytes piece_of_a(kComparedBytes);
+  Bytes piece_of_b(kComparedBytes);
+  for (std::uint64_t at = 0; is_same && at < a->size_bytes(); at += kComparedBytes) {
+    const std::uint64_t size = std::min(kComparedBytes, a->size_bytes() - at);
+    piece_of_a.resize(size);
+    piece_of_b.resize(size);
+    CKPT_RETURN_IF_ERROR(a->ReadAt(at, piece_of_a));
+    CKPT_RETURN_IF_ERROR(b->ReadAt(at, piece_of_b));
+    is_same = piece_of_a == piece_of_b;
+  }
+  if (is_same) return OkStatus();
+  return Error(ErrorKind::kAlreadyExists, "a file that the target needs beside it has other bytes")
+      .File(theirs.string())
+      .Hint("choose another name, or remove it yourself");
 }
 
 }  // namespace
@@ -104,6 +128,19 @@ Result<bool> StagedDirectory::CheckTargetFile() {
   return true;
 }
 
+Status StagedDirectory::PublishBeside(const std::string& name) {
+  const Path ours = staging_ / name;
+  const Path there = target_.parent_path() / name;
+  if (options_.if_staging_exists == IfStagingExists::kKeep) {
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_->Stat(there));
+    if (stat.type == FileType::kRegular) {
+      CKPT_RETURN_IF_ERROR(CheckSameBytes(*storage_, ours, there));
+      return storage_->Exchange(ours, there);  // these are known to be durable
+    }
+  }
+  return storage_->Rename(ours, there);
+}
+
 Status StagedDirectory::PublishFile() {
   const std::string name = target_.filename().string();
   // A file that moved is safe when the directory that lost it and the one that got it are.
@@ -114,8 +151,7 @@ Status StagedDirectory::PublishFile() {
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage_->List(staging_));
   for (const DirectoryEntry& entry : entries) {
     if (entry.name == name) continue;
-    CKPT_RETURN_IF_ERROR(
-        storage_->Rename(staging_ / entry.name, target_.parent_path() / entry.name));
+    CKPT_RETURN_IF_ERROR(PublishBeside(entry.name));
   }
   CKPT_RETURN_IF_ERROR(sync());
   CKPT_ASSIGN_OR_RETURN(const bool replaces, CheckTargetFile());

@@ -36,7 +36,9 @@ class StagedDirectory {
     // and `Publish`. If empty, every directory may be replaced.
     std::function<Status(Storage& storage, const Path& target)> may_replace = {};
     // The target is a file, not a directory: `Publish` gives its name to the file of that name in
-    // the staged directory, after all others of that directory were moved beside it.
+    // the staged directory, after all others of that directory were moved beside it. A file that is
+    // there already is an error; with kKeep it may be what an interrupted run moved, and is fine if
+    // it has the same bytes.
     bool publishes_one_file = false;
   };
 
@@ -66,6 +68,8 @@ class StagedDirectory {
   Status LockStaging();
   // Whether there is a file to replace.
   Result<bool> CheckTargetFile();
+  // Moves one of the other files of the staged directory.
+  Status PublishBeside(const std::string& name);
   Status PublishFile();
 
   Storage* storage_;

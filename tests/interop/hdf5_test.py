@@ -163,6 +163,11 @@ def test_files_beside_the_target_are_not_replaced(tmp_path):
     code, document, _ = tools.run("ckpt-convert", "to-hdf5", source, tmp_path / "out.h5", "--files", "2", "--overwrite", "--json")
     assert code == 3 and document["errors"][0]["kind"] == "already_exists"
     assert tools.described(tmp_path / "out.h5") == tools.described(source)
+    # Nor does a run that goes on replace what an interrupted one cannot have moved there.
+    part = tmp_path / "out-00002-of-00002.h5"
+    part.write_bytes(b"x" + part.read_bytes()[1:])
+    code, document, _ = tools.run("ckpt-convert", "to-hdf5", source, tmp_path / "out.h5", "--files", "2", "--overwrite", "--resume", "--json")
+    assert code == 3 and document["errors"][0]["kind"] == "already_exists" and document["errors"][0]["file"] == str(part)
 
 
 def test_a_tensor_of_many_chunks_is_compressed(tmp_path):

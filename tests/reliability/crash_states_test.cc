@@ -36,6 +36,7 @@ struct Flow {
   int workers = 0;        // that share it; 0: it is not shared
   std::string tree = {};  // whose files lie around the tensors; empty: the usual ones
   bool links = false;     // shows the tensors of the source
+  int files = 0;          // beside the target, which shows them; 0: all is in the target
 };
 void PrintTo(const Flow& flow, std::ostream* os) { *os << flow.name; }
 
@@ -47,7 +48,9 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
     MakeSource(disk, 1, "/source");
     if (GetParam().overwrites) {
       MakeSource(disk, 2, "/other");
-      ASSERT_THAT(Run(disk, OptionsFrom("/other")), IsOk());
+      ConvertOptions old = OptionsFrom("/other");
+      old.files = 0;  // parts would not be replaced
+      ASSERT_THAT(Run(disk, old), IsOk());
       const auto old_digest = ReadCheckpoint(disk, kTarget);
       ASSERT_THAT(old_digest, IsOk());
       old_digest_ = *old_digest;
@@ -58,7 +61,7 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
     const auto new_digest = ReadCheckpoint(undisturbed, kTarget);
     ASSERT_THAT(new_digest, IsOk());
     new_digest_ = *new_digest;
-    new_hash_ = undisturbed.image().HashTree(kTarget);
+    new_hash_ = HashTarget(undisturbed.image());
     ops_ = undisturbed.ops();
     syncs_ = undisturbed.syncs();
   }
@@ -92,6 +95,7 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
         break;
       case Direction::kToHdf5:
         options = ToFile("hdf5", source, kTarget);
+        options.files = GetParam().files;
         break;
       case Direction::kToTorchSave:
         options = ToFile("torch_save", source, kTarget);
@@ -113,11 +117,24 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
     return options;
   }
 
+  // Of the target and of what lies beside it, without what a run has not published.
+  static std::string HashTarget(const DiskImage& image) {
+    const Path parent = kTarget.parent_path();
+    const std::optional<NodeId> directory = image.Find(parent);
+    if (!directory) return kNothing;
+    std::string hash;
+    for (const auto& [name, child] : image.node(*directory).entries) {
+      if (name.ends_with(kStagingEnd)) continue;
+      hash += name + " " + image.HashTree(parent / name) + "\n";
+    }
+    return hash;
+  }
+
   // Fails the suite unless a reader of `image` sees the old checkpoint (nothing, if there was none)
   // or the new one, and the new one if it `must_be_new`.
   void Check(const DiskImage& image, bool must_be_new, const std::string& where, Suite& suite) {
     suite.Count();
-    const std::string hash = image.HashTree(kTarget);
+    const std::string hash = HashTarget(image);
     auto seen = verdicts_.find(hash);
     if (seen == verdicts_.end()) seen = verdicts_.emplace(hash, Read(image, kTarget)).first;
     const bool is_new = seen->second == new_digest_ && hash == new_hash_;
@@ -128,7 +145,7 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
 
   // What lies beside the target may look whole only if it is.
   void CheckStaging(const DiskImage& image, const std::string& where, Suite& suite) {
-    const Path staging = kTarget.string() + ".ckptkit-partial";
+    const Path staging = kTarget.string() + kStagingEnd;
     if (!distinct_staging_.insert(image.HashTree(staging)).second) return;
     CrashStorage disk(image);
     const Result<std::string> digest = ReadCheckpoint(disk, staging);
@@ -155,7 +172,7 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
       return;
     }
     ForEachCrashState(image, disk.ops(), {.max_states = 1}, [&](const DiskImage& durable) {
-      if (durable.HashTree(kTarget) != new_hash_) {
+      if (HashTarget(durable) != new_hash_) {
         suite.Fail(where + ": recovery gives " + Read(durable, kTarget));
       }
     });
@@ -185,6 +202,7 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
   static std::size_t RecoveryStride() { return IsLongRun() ? 20 : 50; }
 
   static constexpr char kNothing[] = "nothing";
+  static constexpr char kStagingEnd[] = ".ckptkit-partial";
 
   DiskImage start_;
   std::string old_digest_ = kNothing;
@@ -215,6 +233,11 @@ INSTANTIATE_TEST_SUITE_P(
              .direction = Direction::kToHdf5,
              .overwrites = true,
              .links = true},
+        Flow{.name = "ToHdf5Files", .direction = Direction::kToHdf5, .files = 2},
+        Flow{.name = "ToHdf5FilesOverwriting",
+             .direction = Direction::kToHdf5,
+             .overwrites = true,
+             .files = 2},
         Flow{"ToTorchSave", Direction::kToTorchSave},
         Flow{"ToTorchSaveOverwriting", Direction::kToTorchSave, true},
         Flow{.name = "ToFsdpByWorkers", .workers = 3},

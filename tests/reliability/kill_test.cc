@@ -41,7 +41,8 @@ class KillTest : public ::testing::Test {
   }
 
   [[nodiscard]] const Path& dir() const { return dir_.path(); }
-  [[nodiscard]] Path target() const { return dir() / "target"; }
+  // Alone in its directory: some targets have files beside them.
+  [[nodiscard]] Path target() const { return dir() / "made" / "target"; }
 
   Command ConvertTo(const Path& to, const std::string& source,
                     std::vector<std::string> options = {}) {
@@ -67,10 +68,7 @@ class KillTest : public ::testing::Test {
     return *tree;
   }
 
-  void Clean() {
-    EXPECT_THAT(storage_.RemoveAll(target()), IsOk());
-    EXPECT_THAT(storage_.RemoveAll(dir() / "target.ckptkit-partial"), IsOk());
-  }
+  void Clean() { EXPECT_THAT(storage_.RemoveAll(target().parent_path()), IsOk()); }
 
   // The target is one of the trees, or nothing if that is allowed.
   Status CheckTarget(const std::vector<const Tree*>& allowed, bool may_be_absent) {
@@ -158,22 +156,30 @@ TEST_F(KillTest, AFreshConversionIsThereWholeOrNotAtAll) {
         .check_done = [&] { return CheckTarget({&expected}, false); }});
 }
 
-// A target that is one file, which the HDF5 library judges before it gets its name.
+// A target that is one file, which the HDF5 library judges before it gets its name, and one that
+// shows what lies in others, which get their names before.
 TEST_F(KillTest, AFileOfHdf5IsThereWholeOrNotAtAll) {
   for (const std::vector<std::string>& form :
-       {std::vector<std::string>{}, {"--compress", "zstd:3"}, {"--link"}}) {
+       {std::vector<std::string>{}, {"--compress", "zstd:3"}, {"--link"}, {"--files", "2"}}) {
     std::vector<std::string> again = form;
     again.insert(again.end(), {"--resume", "--overwrite"});
-    const Path undisturbed = dir() / "expected";
+    const Path undisturbed = dir() / "expected" / target().filename();
     const Tree expected = RunForTree(ConvertBy("to-hdf5", undisturbed, "hf", form), undisturbed);
+    const auto all_files = ReadTree(storage_, undisturbed.parent_path());
+    ASSERT_THAT(all_files, IsOk());
     Kill({.name = fmt::format("conversion to hdf5{}{}", form.empty() ? "" : " with ",
                               form.empty() ? "" : form.front()),
           .command = ConvertBy("to-hdf5", target(), "hf", form),
           .again = ConvertBy("to-hdf5", target(), "hf", again),
           .prepare = [&] { Clean(); },
           .check_killed = [&] { return CheckTarget({&expected}, true); },
-          .check_done = [&] { return CheckTarget({&expected}, false); }});
-    ASSERT_THAT(storage_.RemoveAll(undisturbed), IsOk());
+          .check_done = [&]() -> Status {
+            CKPT_RETURN_IF_ERROR(CheckTarget({&expected}, false));
+            CKPT_ASSIGN_OR_RETURN(const Tree tree, ReadTree(storage_, target().parent_path()));
+            if (tree == *all_files) return OkStatus();
+            return Error(ErrorKind::kValueMismatch, "other files lie beside the target");
+          }});
+    ASSERT_THAT(storage_.RemoveAll(undisturbed.parent_path()), IsOk());
   }
 }
 
