@@ -14,10 +14,12 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "formats/registry/registry.h"
 #include "tests/reliability/crash_storage.h"
 #include "tests/reliability/small_model.h"
 #include "tests/reliability/suite.h"
 #include "tests/testing/matchers.h"
+#include "tests/trainer/run/small_session.h"
 
 namespace ckpt::testing {
 namespace {
@@ -25,7 +27,14 @@ namespace {
 // The parent does not exist before: its own name must become durable too.
 const Path kTarget = "/runs/today/model";
 
-enum class Direction : std::uint8_t { kToFsdp, kToHf, kToTorchDist, kToHdf5, kToTorchSave };
+enum class Direction : std::uint8_t {
+  kToFsdp,
+  kToFsdp2,
+  kToHf,
+  kToTorchDist,
+  kToHdf5,
+  kToTorchSave
+};
 
 struct Flow {
   const char* name;
@@ -37,6 +46,7 @@ struct Flow {
   std::string tree = {};  // whose files lie around the tensors; empty: the usual ones
   bool links = false;     // shows the tensors of the source
   int files = 0;          // beside the target, which shows them; 0: all is in the target
+  std::string run = {};   // the source is a training run in this format; empty: a model
 };
 void PrintTo(const Flow& flow, std::ostream* os) { *os << flow.name; }
 
@@ -67,6 +77,10 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
   }
 
   static void MakeSource(CrashStorage& disk, std::uint64_t seed, const Path& path) {
+    if (!GetParam().run.empty()) {
+      MakeRun(disk, seed, path);
+      return;
+    }
     const bool from_hf = GetParam().direction != Direction::kToHf;
     const Path repository = from_hf ? path : Path(path.string() + "-hf");
     ASSERT_THAT(WriteSmallModel(disk, repository,
@@ -74,6 +88,17 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
                 IsOk());
     if (from_hf) return;
     ASSERT_THAT(Convert(disk, HfToFsdp(repository, path)), IsOk());
+  }
+
+  static void MakeRun(CrashStorage& disk, std::uint64_t state, const Path& root) {
+    auto sessions = SmallSessions::Create(
+        disk, With(TinySettings(), {{"save", root.string()}, {"save_format", GetParam().run}}), 2);
+    ASSERT_THAT(sessions, IsOk());
+    ASSERT_THAT(sessions->Run([&](train::RankSession& session, trainer::HostGroup&) -> Status {
+      CKPT_RETURN_IF_ERROR(SaveState(session, state, 1));
+      return session.checkpoints().Finish();
+    }),
+                IsOk());
   }
 
   static Result<ConvertReport> Run(Storage& storage, const ConvertOptions& options) {
@@ -86,6 +111,10 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
     switch (GetParam().direction) {
       case Direction::kToFsdp:
         options = HfToFsdp(source, kTarget);
+        break;
+      case Direction::kToFsdp2:
+        options = HfToFsdp(source, kTarget);
+        options.to.container = *FindFormat("fsdp2");
         break;
       case Direction::kToHf:
         options = FsdpToHf(source, kTarget);
@@ -101,6 +130,7 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
         options = ToFile("torch_save", source, kTarget);
         break;
     }
+    if (!GetParam().run.empty()) options.model.naming.clear();  // the run knows its own
     options.zstd_level = GetParam().zstd_level;
     options.parity_group = GetParam().parity_group;
     if (!GetParam().tree.empty()) options.to.forms["tree"] = GetParam().tree;
@@ -238,6 +268,14 @@ INSTANTIATE_TEST_SUITE_P(
              .direction = Direction::kToHdf5,
              .overwrites = true,
              .files = 2},
+        Flow{.name = "RunToTorchDist", .direction = Direction::kToTorchDist, .run = "fsdp_dtensor"},
+        Flow{.name = "RunToTorchDistOverwriting",
+             .direction = Direction::kToTorchDist,
+             .overwrites = true,
+             .run = "fsdp_dtensor"},
+        Flow{.name = "RunToFsdp", .run = "torch_dist"},
+        Flow{.name = "RunToFsdp2", .direction = Direction::kToFsdp2, .run = "torch_dist"},
+        Flow{.name = "RunToHdf5", .direction = Direction::kToHdf5, .run = "fsdp_dtensor"},
         Flow{"ToTorchSave", Direction::kToTorchSave},
         Flow{"ToTorchSaveOverwriting", Direction::kToTorchSave, true},
         Flow{.name = "ToFsdpByWorkers", .workers = 3},
@@ -255,7 +293,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(CrashStatesTest, LeaveTheOldOrTheNewCheckpointNeverAMixture) {
   Suite suite(fmt::format("crash states, {}", GetParam().name));
-  Enumerate(ops_, 0, IsLongRun() ? 20'000 : 1'200, "first run", suite);
+  const std::size_t few = GetParam().run.empty() ? 1'200 : 200;  // a run has many files
+  Enumerate(ops_, 0, IsLongRun() ? 20'000 : few, "first run", suite);
   NoteDistinct(suite);
 }
 

@@ -16,8 +16,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "converters/verbs/weight_reader.h"
+#include "core/base/units.h"
+#include "formats/megatron/root.h"
 #include "tests/reliability/crash_states.h"
 #include "tests/reliability/crash_storage.h"
+#include "tests/reliability/small_model.h"
 #include "tests/reliability/suite.h"
 #include "tests/testing/matchers.h"
 #include "tests/trainer/checkpoint/state_pattern.h"
@@ -32,6 +36,8 @@ using trainer::HostGroup;
 
 // The parent does not exist before: its own name must become durable too.
 const Path kRoot = "/runs/today/model";
+// A published one, for weights alone.
+const Path kModel = "/hf";
 
 // One save: a state under an iteration.
 struct SavedState {
@@ -58,13 +64,17 @@ struct Case {
   bool is_async = false;
   const char* format = "fsdp_dtensor";
   bool is_of_bridge = false;  // with the files of Megatron-Bridge
+
+  // Else what is saved are the weights alone, of a published model.
+  [[nodiscard]] bool is_run() const { return format != std::string_view("hf"); }
 };
 std::string NameOf(const Case& c) {
   static const std::map<std::string_view, std::string_view> kSuffixes = {
       {"fsdp_dtensor", ""},
       {"torch_dist", "InTorchDist"},
       {"fsdp2", "InFsdp2"},
-      {"hdf5", "InHdf5"}};
+      {"hdf5", "InHdf5"},
+      {"hf", "InHf"}};
   return fmt::format("{}{}On{}{}{}", c.flow.name, c.is_async ? "Async" : "", c.ranks,
                      kSuffixes.at(c.format), c.is_of_bridge ? "OfBridge" : "");
 }
@@ -80,6 +90,8 @@ std::vector<Case> Cases() {
       for (const bool is_async : {false, true}) cases.push_back({flow, 2, is_async, format});
     }
     cases.push_back({flow, 2, false, "torch_dist", true});
+    // Weights are written at once, whatever the settings say.
+    cases.push_back({flow, 2, false, "hf"});
   }
   return cases;
 }
@@ -88,7 +100,11 @@ layout::Configuration SettingsOf(const Case& c) {
   layout::Configuration settings = {
       {"save", kRoot.string()}, {"keep_checkpoints", c.flow.keep}, {"save_format", c.format}};
   if (c.is_of_bridge) settings["tree"] = "megatron-bridge";
-  return With(TinySettings(), settings);
+  return With(c.is_run() ? TinySettings()
+                         : layout::Configuration{{"init", "hf:" + kModel.string()},
+                                                 {"seq_length", 4},
+                                                 {"train_iters", 10}},
+              settings);
 }
 
 class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
@@ -143,9 +159,14 @@ class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
     return run;
   }
 
-  // What a run that goes on from the disk starts with: "state 3", "nothing", or what is wrong.
+  // What a run that goes on from the disk starts with: "state 3", "nothing", or what is wrong. No run
+  // goes on from weights alone: then what a reader of the root gets.
   static std::string GoOn(const DiskImage& image) {
     CrashStorage disk(image);
+    if (!GetParam().is_run()) {
+      const Result<std::string> seen = ReadWeights(disk);
+      return seen.ok() ? *seen : seen.status().ToString();
+    }
     auto sessions = SmallSessions::Create(
         disk, With(TinySettings(), {{"load", kRoot.string()}, {"save", kRoot.string()}}), 1);
     if (!sessions.ok()) return sessions.status().ToString();
@@ -160,6 +181,46 @@ class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
     });
     return status.ok() ? seen : status.ToString();
   }
+  static Result<std::string> ReadWeights(CrashStorage& disk) {
+    // Each that has its name is whole, whether or not the tracker leads to it.
+    CKPT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> iterations,
+                          megatron::ListIterations(disk, kRoot));
+    std::map<std::string, std::string> seen;
+    for (const std::int64_t iteration : iterations) {
+      const std::string name = megatron::IterationName(iteration);
+      CKPT_ASSIGN_OR_RETURN(const std::uint64_t state, StateOfWeights(disk, kRoot / name));
+      seen[name] = Seen({state, iteration});
+    }
+    const Result<std::string> newest = megatron::ReadTracker(disk, kRoot);
+    if (!newest.ok() && newest.status().kind() == ErrorKind::kNotFound) {
+      return std::string("nothing");
+    }
+    CKPT_RETURN_IF_ERROR(newest.status());
+    const auto found = seen.find(*newest);
+    return found == seen.end() ? "the tracker leads nowhere" : found->second;
+  }
+
+  // The state whose weights all of these are.
+  static Result<std::uint64_t> StateOfWeights(Storage& disk, const Path& checkpoint) {
+    CKPT_RETURN_IF_ERROR(ReadCheckpoint(disk, checkpoint).status());
+    CKPT_ASSIGN_OR_RETURN(const ModelSource model, OpenModel(disk, checkpoint, {}));
+    CKPT_ASSIGN_OR_RETURN(WeightReader reader, WeightReader::Open(model, "trainer", {}, kMiB));
+    for (const std::uint64_t state : {1U, 2U, 3U, 4U, 12U, 77U}) {
+      bool is_it = true;
+      for (const TargetTensor& tensor : reader.view().tensors) {
+        const Pattern pattern(state, trainer::kWeightsPart, tensor.key);
+        std::vector<float> values(static_cast<std::size_t>(NumElements(tensor.shape)));
+        CKPT_RETURN_IF_ERROR(reader.ReadRows(tensor.key, 0, tensor.shape.front(), values));
+        for (std::size_t i = 0; i < values.size() && is_it; ++i) {
+          is_it = values[i] == pattern.At(static_cast<std::int64_t>(i));
+        }
+        if (!is_it) break;
+      }
+      if (is_it) return state;
+    }
+    return Error(ErrorKind::kValueMismatch, "weights of no state").File(checkpoint.string());
+  }
+
   static std::string Seen(const SavedState& saved) {
     return fmt::format("state {} at {}", saved.state, saved.iteration);
   }
@@ -208,8 +269,14 @@ class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
 
   [[nodiscard]] static DiskImage Start() {
     const Flow& flow = GetParam().flow;
-    if (flow.before.empty()) return {};
-    return Save({}, flow.before, {.flow = flow, .ranks = 2}).image;
+    Case before = {.flow = flow, .ranks = 2};
+    CrashStorage disk;
+    if (!GetParam().is_run()) {
+      before.format = GetParam().format;
+      EXPECT_THAT(WriteSmallModel(disk, kModel, {.hidden = 16}), IsOk());
+    }
+    if (flow.before.empty()) return disk.image();
+    return Save(disk.image(), flow.before, before).image;
   }
 
   // Every state behind each of the operations of `run` from number `first` on.
