@@ -1,5 +1,6 @@
 """What optimizers of real Megatron's ranks save by themselves (`--ckpt-format torch`) is the training state that they save as torch_dist."""
 import json
+import shutil
 
 import pytest
 import torch
@@ -40,8 +41,20 @@ def published(tmp_path_factory):
     return get
 
 
-def train(folder, out, sizes, kind, *options):
-    return tools.peer("2.15.0", "mp_rank_train.py", packages.megatron_core("0.16.1"), folder, out, sizes, kind, "--sequential", *options)
+@pytest.fixture(scope="module")
+def trained(published, tmp_path_factory):
+    """A case -> the folder of its run, which several tests read."""
+    made = {}
+
+    def get(name, sizes, kind, *options):
+        case = (name, sizes, kind, *options)
+        if case not in made:
+            made[case] = tmp_path_factory.mktemp("run")
+            tools.peer("2.15.0", "mp_rank_train.py", packages.megatron_core("0.16.1"), published(name), made[case], sizes, kind,
+                       "--sequential", *options)
+        return made[case]
+
+    return get
 
 
 def is_same_run(ours, theirs, scratch):
@@ -57,44 +70,42 @@ def is_same_run(ours, theirs, scratch):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(case))
-def test_the_ranks_files_are_the_training_state(case, published, tmp_path):
-    name, sizes, kind, *options = case
-    train(published(name), tmp_path / "run", sizes, kind, *options)
-    summary = tools.inspect("summary", tmp_path / "run/legacy")
+def test_the_ranks_files_are_the_training_state(case, trained, tmp_path):
+    run = trained(*case)
+    summary = tools.inspect("summary", run / "legacy")
     assert (summary["format"], summary["iteration"]) == ("mp_rank", 7)
-    problems = tools.inspect("verify", tmp_path / "run/legacy")["problems"]
+    problems = tools.inspect("verify", run / "legacy")["problems"]
     assert [problem["actual"].split(",")[0] for problem in problems] == ["rng_state"]
-    is_same_run(tmp_path / "run/legacy", tmp_path / "run/core", tmp_path)
+    is_same_run(run / "legacy", run / "core", tmp_path)
 
 
 @pytest.mark.parametrize("sizes,bucket", GAPS, ids=lambda value: str(value))
-def test_gaps_between_parameters_are_known(sizes, bucket, published, tmp_path):
+def test_gaps_between_parameters_are_known(sizes, bucket, trained, tmp_path):
     """Megatron-Core's own torch_dist is damaged here, so the same training with another optimizer is the reference."""
     options = [] if bucket is None else ["--bucket", str(bucket)]
-    train(published("gaps"), tmp_path / "buffers", sizes, "distributed", *options)
-    train(published("gaps"), tmp_path / "plain", sizes, "plain")
+    runs = {"buffers": trained("gaps", sizes, "distributed", *options), "plain": trained("gaps", sizes, "plain")}
     for to, *named in TARGETS:
-        for kind in ("buffers", "plain"):
-            tools.convert("convert", tmp_path / kind / "legacy", tmp_path / f"{to}-{kind}", "--to", to, *named)
+        for kind, run in runs.items():
+            tools.convert("convert", run / "legacy", tmp_path / f"{to}-{kind}", "--to", to, *named)
         assert tools.digests(tmp_path / f"{to}-buffers") == tools.digests(tmp_path / f"{to}-plain")
 
 
-def test_our_trainer_goes_on_from_them(published, tmp_path):
-    train(published("tied"), tmp_path / "run", "2,1,1,1,1", "distributed")
+def test_our_trainer_goes_on_from_them(trained, tmp_path):
+    run = trained("tied", "2,2,1,1,1", "distributed")
     lines = [json.dumps({"input_ids": [(7 * line + 3 * i) % 128 for i in range(33)]}) for line in range(64)]
     (tmp_path / "data.jsonl").write_text("\n".join(lines) + "\n")
     for form in ("legacy", "core"):
         code, _, stderr = tools.run(
-            "ckpt-train", "train", "--load", tmp_path / "run" / form, "--save", tmp_path / f"{form}-on", "--set", "restart_data=true",
+            "ckpt-train", "train", "--load", run / form, "--save", tmp_path / f"{form}-on", "--set", "restart_data=true",
             "--set", f"data_path={tmp_path / 'data.jsonl'}", "--set", "seq_length=16", "--set", "train_iters=9", "--set", "save_interval=2")
         assert code == 0, stderr
     assert tools.digests(tmp_path / "legacy-on") == tools.digests(tmp_path / "core-on")
 
 
-def test_what_is_not_adam_of_these_parameters_is_refused(published, tmp_path):
+def test_what_is_not_adam_of_these_parameters_is_refused(trained, tmp_path):
     """The model is read, and a warning says why the optimizer is not, and what it takes."""
-    train(published("llama"), tmp_path / "run", "2,1,1,1,1", "distributed")
-    path = tmp_path / "run/legacy/iter_0000007/mp_rank_00/distrib_optim.pt"
+    shutil.copytree(trained("llama", "1,2,2,1,2", "distributed"), tmp_path / "run")
+    path = tmp_path / "run/legacy/iter_0000007/mp_rank_00_000/distrib_optim.pt"
     state = torch.load(path, weights_only=False)
     buffers = next(iter(state[0].values()))
     for name in ("param", "exp_avg", "exp_avg_sq"):
@@ -107,7 +118,6 @@ def test_what_is_not_adam_of_these_parameters_is_refused(published, tmp_path):
     assert not any("exp_avg" in key for key in tools.digests(tmp_path / "converted")) and report["problems"]
 
 
-def test_sgd_does_not_say_how_often_it_updated(published, tmp_path):
-    train(published("llama"), tmp_path / "run", "1,1,1,1,1", "plain", "--sgd")
-    problems = tools.inspect("verify", tmp_path / "run/legacy")["problems"]
+def test_sgd_does_not_say_how_often_it_updated(trained):
+    problems = tools.inspect("verify", trained("llama", "1,1,1,1,1", "plain", "--sgd") / "legacy")["problems"]
     assert {(problem["kind"], problem.get("tensor")) for problem in problems} >= {("missing", "optimizer")}

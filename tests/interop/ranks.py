@@ -1,4 +1,4 @@
-"""Ranks of a gloo group that live in processes of torch.multiprocessing.spawn."""
+"""Ranks of a gloo group that live in processes of torch.multiprocessing."""
 import os
 import sys
 import time

@@ -10,23 +10,20 @@ import json
 import os
 import pathlib
 import sys
-import tempfile
 import zlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import megatron_core as peer  # reads CORE and FOLDER from the command line
+import megatron_ranks
 import mp_rank_model
 import torch
-import torch.distributed as dist
-from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
+from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing.strategies import filesystem_async
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.transformer.module import Float16Module
-
-from ranks import leave_together
 
 FOLDER, OUT = sys.argv[2], pathlib.Path(sys.argv[3])
 TENSOR, PIPELINE, VIRTUAL, EXPERT, DATA = map(int, sys.argv[4].split(","))
@@ -38,9 +35,7 @@ STEPS, ITERATION, SAMPLES = 3, 7, 56
 
 def describe_run(args):
     """What Megatron-LM's arguments say of such a run."""
-    args.tensor_model_parallel_size, args.pipeline_model_parallel_size = TENSOR, PIPELINE
-    args.expert_model_parallel_size, args.data_parallel_size = EXPERT, DATA
-    args.virtual_pipeline_model_parallel_size = VIRTUAL if VIRTUAL > 1 else None
+    args.data_parallel_size = DATA
     args.use_distributed_optimizer, args.overlap_grad_reduce, args.ddp_bucket_size = IS_DISTRIBUTED, BUCKET is not None, BUCKET
     args.optimizer, args.lr, args.min_lr, args.weight_decay = "sgd" if "--sgd" in sys.argv else "adam", 0.01, 0.001, 0.1
     args.adam_beta1, args.adam_beta2, args.adam_eps, args.clip_grad, args.sgd_momentum = 0.9, 0.95, 1e-8, 0.0, 0.9
@@ -102,51 +97,37 @@ def save_legacy(state, optimizer):
         torch.save(state, target / "model_optim_rng.pt")
 
 
-def on_rank(rank, store):
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(RANKS))
+def train_and_save():
     filesystem_async._results_queue = peer.ResultsQueue()
     filesystem_async._process_memory = lambda: 0
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
-    parallel_state.initialize_model_parallel(
-        TENSOR, PIPELINE, VIRTUAL if VIRTUAL > 1 else None, expert_model_parallel_size=EXPERT)
-    tensor_parallel.model_parallel_cuda_manual_seed(1)
-    common = dist_checkpointing.load_common_state_dict(FOLDER)
-    args = common["args"]
-    describe_run(args)
     peer.expert_ranks = EXPERT
-    parts = [mp_rank_model.build(args, stage, VIRTUAL) for stage in range(VIRTUAL)]
-    names = ["model"] if VIRTUAL == 1 else [f"model{i}" for i in range(VIRTUAL)]
-    metadata = dict(common["content_metadata"], distrib_optim_sharding_type="fully_reshardable", distrib_optim_fully_reshardable_mem_efficient=False,
-                    chained_optim_avoid_prefix=True)
-    groups = dict(metadata, dp_cp_group=parallel_state.get_data_parallel_group(with_context_parallel=True))
-    sharded = lambda: {name: part.sharded_state_dict(**peer.only(part.sharded_state_dict, metadata=groups)) for name, part in zip(names, parts)}
-    loaded = dist_checkpointing.load(sharded(), FOLDER, validate_access_integrity=False)
-    for name, part in zip(names, parts):
-        missing, unexpected = part.load_state_dict(loaded[name], strict=False)
-        assert not missing and all(key.endswith("_extra_state") for key in unexpected), (missing, unexpected)
-    optimizer, scheduler = optimizer_of(args, parts)
+    rank = megatron_ranks.Rank(FOLDER, (TENSOR, PIPELINE, VIRTUAL, EXPERT), describe_run)
+    optimizer, scheduler = optimizer_of(rank.args, rank.parts)
     for step in range(STEPS):
-        fill_gradients(parts, step)
+        fill_gradients(rank.parts, step)
         is_good, _, _ = optimizer.step()
         assert is_good
         scheduler.step(8)
-    state = {"args": args, "checkpoint_version": 3.0, "iteration": ITERATION, "num_floating_point_operations_so_far": 1e15,
-             "opt_param_scheduler": scheduler.state_dict()}
-    random_states = [{"torch_rng_state": torch.get_rng_state(), "rng_tracker_states": {"model-parallel-rng": torch.cuda.get_rng_state()}}]
-    legacy = {**state, **{name: part.state_dict_for_save_checkpoint() for name, part in zip(names, parts)}}
-    save_legacy({**legacy, "optimizer": optimizer.state_dict(), "rng_state": random_states}, optimizer)
-    core = OUT / "core" / f"iter_{ITERATION:07}"
-    core.mkdir(parents=True, exist_ok=True)
-    state |= sharded()
+    beginning = rank.beginning(ITERATION, 1e15) | {"opt_param_scheduler": scheduler.state_dict()}
+    rest = {"optimizer": optimizer.state_dict(), "rng_state": megatron_ranks.random_states()}
+    save_legacy(beginning | rank.weights() | rest, optimizer)
+    save_core(beginning, rank, optimizer)
+
+
+def save_core(beginning, rank, optimizer):
+    metadata = dict(rank.common["content_metadata"], distrib_optim_sharding_type="fully_reshardable",
+                    distrib_optim_fully_reshardable_mem_efficient=False, chained_optim_avoid_prefix=True)
+    groups = dict(metadata, dp_cp_group=parallel_state.get_data_parallel_group(with_context_parallel=True))
+    target = OUT / "core" / f"iter_{ITERATION:07}"
+    target.mkdir(parents=True, exist_ok=True)
+    state = beginning | rank.sharded(metadata)
     state["optimizer"] = with_plain_steps(optimizer.sharded_state_dict(state, metadata=groups))
-    dist_checkpointing.save(state, str(core), **peer.only(
+    dist_checkpointing.save(state, str(target), **peer.only(
         dist_checkpointing.save, content_metadata=metadata, async_strategy="mcore", validate_access_integrity=False))
-    leave_together(RANKS)
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as scratch:
-        torch.multiprocessing.spawn(on_rank, (os.path.join(scratch, "store"),), nprocs=RANKS)
+    megatron_ranks.run(RANKS, train_and_save)
     for form in ("legacy", "core"):
         (OUT / form / "latest_checkpointed_iteration.txt").write_text(str(ITERATION))
     print(json.dumps({"files": sorted(str(path.relative_to(OUT / "legacy")) for path in (OUT / "legacy").rglob("*.pt"))}))
