@@ -111,6 +111,8 @@ bool IsOfSystem(ErrorKind kind) {
   }
 }
 
+bool IsUnread(ErrorKind kind) { return IsOfSystem(kind) || kind == ErrorKind::kIo; }
+
 std::string Describe(const Problem& problem) {
   std::string text(KindName(problem.kind));
   text += ": " + EscapeControls(problem.message);

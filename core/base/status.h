@@ -53,6 +53,9 @@ std::string_view KindName(ErrorKind kind);
 // Whether the error is not about the file that it names: another file would fail in the same way.
 [[nodiscard]] bool IsOfSystem(ErrorKind kind);
 
+// Whether the system did not give the bytes of a file, so that nothing can be said about them.
+[[nodiscard]] bool IsUnread(ErrorKind kind);
+
 enum class Severity : std::uint8_t { kError, kWarning };
 
 // One finding. A field is empty if it is unknown or has no meaning here. Text that came from a file

@@ -35,8 +35,6 @@ PartExtent ExtentOf(const RebuiltTensor& part) {
 
 }  // namespace
 
-bool IsUnread(ErrorKind kind) { return IsOfSystem(kind) || kind == ErrorKind::kIo; }
-
 Result<RankSet> OpenRankFiles(Storage& storage, const Path& directory,
                               std::vector<std::string> names) {
   RankSet set;

@@ -52,9 +52,6 @@ struct RankSet {
 Result<RankSet> OpenRankFiles(Storage& storage, const Path& directory,
                               std::vector<std::string> names);
 
-// Whether the system did not give the bytes of a file, so that nothing can be said about them.
-[[nodiscard]] bool IsUnread(ErrorKind kind);
-
 // A tensor has one chunk for each box that some rank holds. Elements that several ranks hold are
 // read from the first; that the others are equal is known by the checksums of their files, or found
 // by reading them.

@@ -170,9 +170,7 @@ Status VerifyCopy(Storage& storage, const Job& job, const Path& copy, ProgressSi
 }
 
 // Whether the copy is wrong, rather than the disk or the system.
-bool IsDamage(const Status& status) {
-  return status.kind() != ErrorKind::kIo && !IsOfSystem(status.kind());
-}
+bool IsDamage(const Status& status) { return !IsUnread(status.kind()); }
 
 struct Diagnosis {
   Damage damage;

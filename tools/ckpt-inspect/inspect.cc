@@ -319,7 +319,7 @@ void TellProblems(const std::vector<Problem>& problems, bool with_errors, Stream
 // call or the system. A length that a flipped bit made absurd is refused as kResource.
 bool MayBeDamage(const Status& status) {
   const ErrorKind kind = status.kind();
-  return kind != ErrorKind::kUsage && kind != ErrorKind::kIo && !IsOfSystem(kind);
+  return kind != ErrorKind::kUsage && !IsUnread(kind);
 }
 
 Result<ExitCode> CommandLine::Repair(Streams& streams) {

@@ -22,10 +22,7 @@ constexpr std::uint64_t kMinBlockBytes = 64 * kKiB;
 constexpr std::uint64_t kMaxBlockBytes = 4 * kMiB;  // two of them stay in a cache
 
 // Whether the bytes are wrong and others may still be read.
-bool IsOfData(ErrorKind kind) {
-  return !IsOfSystem(kind) && kind != ErrorKind::kIo && kind != ErrorKind::kUsage &&
-         kind != ErrorKind::kCancelled && kind != ErrorKind::kInternal;
-}
+bool IsOfData(ErrorKind kind) { return !IsUnread(kind) && kind != ErrorKind::kUsage; }
 
 // What a manifest finds in bytes that can be read without it.
 bool IsOfManifest(ErrorKind kind) {

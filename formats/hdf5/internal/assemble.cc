@@ -124,7 +124,7 @@ class Assembler {
   // What is wrong with one object leaves the others readable.
   Status Contain(Status status, const std::string& path) {
     if (status.ok()) return status;
-    if (IsOfSystem(status.kind()) || status.kind() == ErrorKind::kIo) return status;
+    if (IsUnread(status.kind())) return status;
     builder_.AddProblems(std::move(status).File(path_).Tensor(path));
     return OkStatus();
   }

@@ -111,7 +111,7 @@ Result<bool> AddOptimizer(Storage& storage, const Path& directory,
       ReadOptimizer(storage, directory, set, ranks, models.parts, arguments);
   if (!state.ok()) {
     const ErrorKind kind = state.status().kind();
-    if (torch_save::IsUnread(kind)) return std::move(state).status();
+    if (IsUnread(kind)) return std::move(state).status();
     Problem problem = state.status().first();
     if (!IsDamage(kind)) problem.severity = Severity::kWarning;
     set.problems.push_back(std::move(problem));

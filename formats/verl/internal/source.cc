@@ -85,7 +85,7 @@ Result<bool> AddOptimizer(Storage& storage, const Path& directory,
   };
   Status status = read();
   if (status.ok()) return true;
-  if (torch_save::IsUnread(status.kind())) return status;
+  if (IsUnread(status.kind())) return status;
   Problem problem = status.first();
   if (IsForeign(problem.kind)) problem.severity = Severity::kWarning;
   set.problems.push_back(std::move(problem));
