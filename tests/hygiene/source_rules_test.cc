@@ -1,4 +1,4 @@
-// Rules about single files: guards, third-party includes, model names.
+// Rules about single files: guards, third-party includes, model names, kernels.
 #include <algorithm>
 #include <cctype>
 #include <regex>
@@ -56,6 +56,22 @@ std::vector<std::string> ThirdPartyIncludes(const std::vector<SourceFile>& files
                         include.target + ">");
       }
     }
+  }
+  return wrong;
+}
+
+// Kernels of operations, which are set up while the one before them runs, that do not first wait for
+// it; and launches that bypass Launch().
+std::vector<std::string> WrongKernels(const std::vector<SourceFile>& files) {
+  static const std::regex kKernel(R"(__global__[^{]*\{\s*(\w*))");
+  std::vector<std::string> wrong;
+  for (const SourceFile& file : files) {
+    const std::string code = WithoutComments(file.text);
+    for (std::sregex_iterator at(code.begin(), code.end(), kKernel), end; at != end; ++at) {
+      if ((*at)[1] == "AwaitEarlier") continue;
+      wrong.push_back(file.path + ": a kernel begins with " + at->str(1));
+    }
+    if (code.find("<<<") != std::string::npos) wrong.push_back(file.path + ": launches by <<<");
   }
   return wrong;
 }
@@ -200,6 +216,20 @@ TEST(SourceRulesTest, CatchesAModelNameInCodeButNotInAComment) {
                   {"core/c.cc", "if (rope == \"llama3\") {}\n"},
                   {"core/d.cc", "if (type == \"llama3.1\") {}\n"}}),
       ElementsAre("core/b.cc:2: names the model qwen", "core/d.cc:1: names the model llama"));
+}
+
+TEST(SourceRulesTest, KernelsWaitForTheWorkBeforeThem) {
+  const std::vector<SourceFile> files = ReadFiles({"trainer/ops/cuda"}, {".cu", ".cuh"});
+  EXPECT_GE(files.size(), 20U);
+  EXPECT_THAT(WrongKernels(files), IsEmpty());
+}
+
+TEST(SourceRulesTest, CatchesAKernelThatDoesNotWait) {
+  EXPECT_THAT(
+      WrongKernels({{"a.cu", "__global__ void A(int* x) {\n  // why\n  AwaitEarlier();\n}\n"},
+                    {"b.cu", "__global__ void B(int* x) {\n  *x = 1;\n  AwaitEarlier();\n}\n"},
+                    {"c.cu", "void C() { B<<<1, 1>>>(x); }\n"}}),
+      ElementsAre(HasSubstr("b.cu: a kernel"), HasSubstr("c.cu: launches")));
 }
 
 }  // namespace

@@ -62,45 +62,28 @@ struct Rows {
   explicit Rows(const ActivationRows& rows)
       : weights(rows.weights.as<const float>()), count(rows.count.as<const std::int32_t>()) {}
   __device__ bool Has(std::int64_t row) const { return count == nullptr || row < *count; }
-  // Those in use, of `rows`.
-  [[nodiscard]] __device__ std::int64_t Used(std::int64_t rows) const {
-    return count == nullptr ? rows : min(rows, static_cast<std::int64_t>(*count));
-  }
   __device__ float Weight(std::int64_t row) const { return weights == nullptr ? 1 : weights[row]; }
 };
 
-// Rows of experts are short: one row would keep a block busy for less time than it takes to begin.
-constexpr int kForwardRows = 4;
-
-// y [num_rows, packs] from x [num_rows, kInputs · packs].
+// y [num_rows, packs] from x [num_rows, kInputs · packs]. A block works on blockDim.y rows.
 template <typename Form, int kWidth, typename T>
 __global__ void ActivateKernel(const T* x, Rows rows, std::int64_t num_rows, std::int64_t packs,
                                T* y) {
   AwaitEarlier();
-  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * kForwardRows;
-  const std::int64_t end = rows.Used(num_rows);
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (row >= num_rows || !rows.Has(row)) return;
+  const float weight = rows.Weight(row);
   for (std::int64_t p = threadIdx.x; p < packs; p += blockDim.x) {
-    Pack<T, kWidth> first[kForwardRows];
-    Pack<T, kWidth> second[kForwardRows];
+    const std::int64_t at = row * Form::kInputs * packs + p;
+    const auto first = LoadPack<kWidth>(x, at);
+    const auto second = Form::kInputs == 2 ? LoadPack<kWidth>(x, at + packs) : first;
+    Pack<T, kWidth> result;
 #pragma unroll
-    for (int r = 0; r < kForwardRows; ++r) {
-      if (begin + r >= end) break;
-      const std::int64_t at = (begin + r) * Form::kInputs * packs + p;
-      first[r] = LoadPack<kWidth>(x, at);
-      second[r] = Form::kInputs == 2 ? LoadPack<kWidth>(x, at + packs) : first[r];
+    for (int i = 0; i < kWidth; ++i) {
+      result.values[i] =
+          Store<T>(Form::Value(Load(first.values[i]), Load(second.values[i])) * weight);
     }
-#pragma unroll
-    for (int r = 0; r < kForwardRows; ++r) {
-      if (begin + r >= end) break;
-      const float weight = rows.Weight(begin + r);
-      Pack<T, kWidth> result;
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        result.values[i] =
-            Store<T>(Form::Value(Load(first[r].values[i]), Load(second[r].values[i])) * weight);
-      }
-      StorePack(y, (begin + r) * packs + p, result);
-    }
+    StorePack(y, row * packs + p, result);
   }
 }
 
@@ -171,9 +154,12 @@ void Forward(Queue& queue, const Tensor& x, const ActivationRows& rows, const Te
       DispatchWidth(shape.outer, {x.data, y.data}, [&](auto width) {
         constexpr int kWidth = decltype(width)::kWidth;
         const std::int64_t packs = shape.outer / kWidth;
+        // Rows of experts are short, so several share a block.
+        const unsigned int across = ThreadsOf(packs);
+        const dim3 threads(across, kThreads / across);
         Launch(on.stream(), ActivateKernel<Form, kWidth, T>,
-               {Blocks(shape.rows, kForwardRows), ThreadsOf(packs)}, x.as<const T>(), Rows(rows),
-               shape.rows, packs, y.as<T>());
+               {Blocks(shape.rows, threads.y), threads}, x.as<const T>(), Rows(rows), shape.rows,
+               packs, y.as<T>());
       });
     });
   });

@@ -13,6 +13,7 @@ namespace {
 // A thread for each element of `ranks`.
 __global__ void ChosenRanksKernel(const std::int32_t* experts, std::int64_t tokens, int topk,
                                   int num_held, int num_ranks, std::int32_t* ranks) {
+  AwaitEarlier();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= tokens * num_ranks) return;
   const std::int32_t* const choices = experts + i / num_ranks * topk;
@@ -161,10 +162,11 @@ void CudaOps::ChosenRanks(Queue& queue, const Tensor& experts, std::int64_t num_
   CKPT_CHECK(ranks.dtype == DType::kInt32 && ranks.ndim == 2 && ranks.dim(0) == experts.dim(0));
   if (ranks.num_elems() == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::ChosenRanksKernel<<<cuda::Blocks(ranks.num_elems(), cuda::kThreads), cuda::kThreads, 0,
-                              on.stream()>>>(
-        experts.as<const std::int32_t>(), experts.dim(0), static_cast<int>(experts.dim(1)),
-        static_cast<int>(num_held), static_cast<int>(ranks.dim(1)), ranks.as<std::int32_t>());
+    cuda::Launch(on.stream(), cuda::ChosenRanksKernel,
+                 {cuda::Blocks(ranks.num_elems(), cuda::kThreads), cuda::kThreads},
+                 experts.as<const std::int32_t>(), experts.dim(0), static_cast<int>(experts.dim(1)),
+                 static_cast<int>(num_held), static_cast<int>(ranks.dim(1)),
+                 ranks.as<std::int32_t>());
   });
 }
 
