@@ -194,18 +194,25 @@ Status CheckedFile::ReadAt(std::uint64_t offset, MutableByteSpan out) const {
   if (out.empty() || !RangeFits(offset, out.size(), size_bytes())) {
     return file_->ReadAt(offset, out);
   }
-  if (late_ != nullptr && late_->are_late()) return ReadThrough(offset, out);
+  // What was read of a block to check it may be kept, also from before checks were late.
+  const bool is_late = late_ != nullptr && late_->are_late();
+  const auto copies_part_of = [&](std::uint64_t block) { return !is_late || IsChecked(block); };
   while (!out.empty()) {
+    const std::uint64_t end = offset + out.size();
     const std::uint64_t block = offset / kManifestBlockBytes;
     const std::uint64_t skipped = offset % kManifestBlockBytes;
-    // Whole blocks in one go; the last block of the file may be short.
-    const bool is_end = offset + out.size() == size_bytes();
-    std::uint64_t length =
-        is_end ? out.size() : out.size() / kManifestBlockBytes * kManifestBlockBytes;
-    const bool is_part = skipped != 0 || length == 0;
-    if (is_part) length = std::min<std::uint64_t>(out.size(), block_bytes(block) - skipped);
-    const MutableByteSpan some = out.first(length);
-    CKPT_RETURN_IF_ERROR(is_part ? CopyPart(block, skipped, some) : ReadThrough(offset, some));
+    const std::uint64_t left = block_bytes(block) - skipped;
+    const bool is_part = skipped != 0 || out.size() < left;
+    std::uint64_t length = out.size();
+    if (is_part && copies_part_of(block)) {
+      length = std::min(length, left);
+      CKPT_RETURN_IF_ERROR(CopyPart(block, skipped, out.first(length)));
+    } else {
+      // In one go, but for a part of the last block that is copied. That of a file may be short.
+      const std::uint64_t of_last = end == size_bytes() ? 0 : end % kManifestBlockBytes;
+      if (of_last != 0 && copies_part_of(end / kManifestBlockBytes)) length -= of_last;
+      CKPT_RETURN_IF_ERROR(ReadThrough(offset, out.first(length)));
+    }
     out = out.subspan(length);
     offset += length;
   }

@@ -1,7 +1,6 @@
 #include "trainer/step/expert_choice.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
@@ -13,16 +12,10 @@ constexpr double kExchange = 700;
 constexpr double kGather = 1500;
 constexpr double kHidden = 1000;
 
-// Ranks that a token meets in the mean if each of `ranks` has as many of the experts, of which it
-// chooses `topk`.
-double RanksOfAToken(int ranks, double topk) {
-  return ranks * (1 - std::pow(1 - 1.0 / ranks, topk));
-}
-
 }  // namespace
 
 ExpertChoice ChooseExpertParallel(const ModelConfig& model, const MeshConfig& mesh,
-                                  std::int64_t tokens) {
+                                  Dispatcher dispatcher, std::int64_t tokens) {
   ExpertChoice choice = {.tokens = tokens};
   if (!model.moe || mesh.world_size % mesh.num_instances != 0) return choice;
   const int instance = mesh.world_size / mesh.num_instances;
@@ -30,10 +23,11 @@ ExpertChoice ChooseExpertParallel(const ModelConfig& model, const MeshConfig& me
     if (instance % ranks == 0 && model.moe->num_experts % ranks == 0) choice.candidate = ranks;
   }
   if (choice.candidate == 1) return choice;
-  const auto topk = static_cast<double>(model.moe->router.topk);
-  const double experts_a_choice = static_cast<double>(model.moe->num_experts) / topk;
-  choice.exchange_time = kExchange * RanksOfAToken(choice.candidate, topk) / topk /
-                         static_cast<double>(model.moe->ffn_hidden_size);
+  const std::int64_t topk = model.moe->router.topk;
+  const std::int64_t num_experts = model.moe->num_experts;
+  const double experts_a_choice = static_cast<double>(num_experts) / static_cast<double>(topk);
+  choice.exchange_time = kExchange * RowsPerToken(dispatcher, num_experts, topk, choice.candidate) /
+                         static_cast<double>(topk * model.moe->ffn_hidden_size);
   choice.gather_time = kGather * experts_a_choice / static_cast<double>(tokens);
   choice.hidden_tokens = kHidden * experts_a_choice;
   const double exposed_gathers = std::max(0.0, choice.gather_time - kGather / kHidden);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "trainer/mesh/topology.h"
+#include "trainer/model/dispatch.h"
 #include "trainer/model/model_config.h"
 
 namespace ckpt::trainer {
@@ -26,16 +27,16 @@ struct ExpertChoice {
 
 // Weights can be gathered ahead, and tokens cannot. So experts are divided only where what the
 // layer's computing does not hide of the gathers takes longer than sending the tokens. On H200s with
-// NVLink in bfloat16, for E experts of width f of which a token meets K, on u ranks in the mean, and
-// T tokens a rank:
+// NVLink in bfloat16, for E experts of width f of which a token meets K, T tokens a rank, and a
+// dispatcher that sends a token R times (RowsPerToken):
 //
-//   sending tokens    700 · (u / K) / f
+//   sending tokens    700 · (R / K) / f
 //   gathers           1500 · E / (K · T), hidden from T = 1000 · E / K on
 //
 // The candidate is the largest divisor of both the experts and an instance's ranks, up to the eight
 // GPUs of a host. REQUIRES: the instances divide the ranks.
 ExpertChoice ChooseExpertParallel(const ModelConfig& model, const MeshConfig& mesh,
-                                  std::int64_t tokens);
+                                  Dispatcher dispatcher, std::int64_t tokens);
 
 }  // namespace ckpt::trainer
 

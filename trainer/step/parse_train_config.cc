@@ -207,7 +207,7 @@ Result<TrainConfig> ParseTrainConfig(SettingsReader& settings, int num_ranks) {
   if (config.expert_choice) {
     if (!config.model.moe)
       settings.Refuse(kExpertParallel, "is auto, but the model has no experts");
-    config.expert_choice = ChooseExpertParallel(config.model, config.mesh,
+    config.expert_choice = ChooseExpertParallel(config.model, config.mesh, config.dispatcher,
                                                 config.micro_batch_size * config.seq_length);
     config.mesh.expert_parallel = config.expert_choice->expert_parallel;
   }

@@ -244,12 +244,14 @@ TEST(ParseTrainConfigTest, RefusesSettingsThatDoNothing) {
 
 TEST(ParseTrainConfigTest, AutoDividesExpertsWhereTokensAreCheaperToSendThanWeights) {
   // m1 of the benchmark: 64 experts of 640, of which a token meets 8.
-  const auto chosen = [](std::int64_t tokens, int ranks, int instances) {
+  const auto chosen = [](std::int64_t tokens, int ranks, int instances,
+                         const char* dispatcher = "alltoall") {
     auto config = Parse(With(SmallMoe(), {{"num_experts", 64},
                                           {"moe_ffn_hidden_size", 640},
                                           {"moe_router_topk", 8},
                                           {"seq_length", tokens},
                                           {"num_distributed_optimizer_instances", instances},
+                                          {"moe_token_dispatcher_type", dispatcher},
                                           {"expert_model_parallel_size", "auto"}}),
                         ranks);
     EXPECT_THAT(config, IsOk());
@@ -260,7 +262,9 @@ TEST(ParseTrainConfigTest, AutoDividesExpertsWhereTokensAreCheaperToSendThanWeig
   EXPECT_EQ(many.expert_parallel, 1);
   EXPECT_EQ(many.candidate, 8);
   EXPECT_EQ(many.hidden_tokens, 8000);
-  EXPECT_NEAR(many.exchange_time, 700 * 5.25 / 8 / 640, 1e-3);
+  EXPECT_NEAR(many.exchange_time, 700.0 / 640, 1e-9);
+  EXPECT_NEAR(chosen(16384, 8, 1, "flex").exchange_time, 700.0 / 640 * 5.43 / 8, 5e-3)
+      << "a token is on 5.4 of 8 ranks";
   EXPECT_NEAR(many.gather_time, 1500 * 8.0 / 16384, 1e-9);
   EXPECT_THAT(many.Reason(), HasSubstr("experts are not divided"));
   const ExpertChoice few = chosen(2048, 16, 1);

@@ -211,8 +211,8 @@ struct HeadArrays {
   Statistic* rstd = nullptr;
 };
 
-// The heads that a group of threads works on: the queries and the key of every so manieth group of
-// heads.
+// The heads that a group of threads works on: the queries and the key of its groups of heads, which are
+// as far apart as the grid has groups of threads.
 class HeadWalk {
  public:
   // All threads of a block make the same number of turns: those that have no group left take the
