@@ -18,7 +18,6 @@ import tempfile
 BENCH = pathlib.Path(__file__).resolve().parent
 LOSS_TOLERANCE = {"float32": 1e-4, "bfloat16": 1e-2}
 RANKS = (2, 4)
-PEERS = {"eager": [], "fused": ["--fused"], "compiled": ["--fused", "--compile"]}
 
 
 def output_of(command):
@@ -52,8 +51,9 @@ def measure(args, model, case, directory):
     if not repository.exists():
         subprocess.run([*peer, "make", repository, "--model", model], check=True, capture_output=True)
     options = ["--batch", batch, "--seq", seq, "--threads", args.threads, "--steps", args.steps, *(["--bf16"] if dtype == "bfloat16" else [])]
-    sides = {"ours": [args.bin / "train_speed", repository, *options]}
-    sides |= {side: [*peer, "run", repository, *options, *PEERS[side]] for side in args.peers}
+    sides = {"ours": [args.bin / "train_speed", repository, *options], "eager": [*peer, "run", repository, *options],
+             "fused": [*peer, "run", repository, *options, "--fused"],
+             "compiled": [*peer, "run", repository, *options, "--fused", "--compile"]}
     for ranks in RANKS if batch % max(RANKS) == 0 else ():
         sides[f"ranks{ranks}"] = [*sides["ours"], "--ranks", ranks]
     seconds = {name: [] for name in sides}
@@ -70,10 +70,11 @@ def measure(args, model, case, directory):
     rates = {name: sorted(tokens / s for s in times) for name, times in seconds.items()}
     return {"model": model, "type": config["model_type"], "batch": batch, "seq": seq, "dtype": dtype, "threads": args.threads, "rounds": args.rounds,
             "steps": args.steps, "parameters": results["ours"]["parameters"], "tokens_per_second": rates,
-            **{"ratio" if side == "eager" else f"ratio_{side}": statistics.median(e / o for o, e in zip(seconds["ours"], seconds[side]))
-               for side in args.peers},
+            "ratio": statistics.median(e / o for o, e in zip(seconds["ours"], seconds["eager"])),
+            "ratio_fused": statistics.median(e / o for o, e in zip(seconds["ours"], seconds["fused"])),
+            "ratio_compiled": statistics.median(e / o for o, e in zip(seconds["ours"], seconds["compiled"])),
             "ratio_ranks": {side: statistics.median(o / e for o, e in zip(seconds["ours"], seconds[side])) for side in seconds if side.startswith("ranks")},
-            "loss_difference": max(abs(a - b) / b for a, b in zip(results["ours"]["losses"], results[args.peers[0]]["losses"])),
+            "loss_difference": max(abs(a - b) / b for a, b in zip(results["ours"]["losses"], results["eager"]["losses"])),
             "flops": limit["flops"] + attention_flops(config, batch, seq), "ceiling_gflops": limit["gflops"], "ledger": profile["ledger"]}
 
 
@@ -82,7 +83,6 @@ def main():
     parser.add_argument("--bin", type=pathlib.Path, default=BENCH.parents[1] / "build" / "release" / "bin")
     parser.add_argument("--models", nargs="+", default=["dense", "moe", "deepseek"])
     parser.add_argument("--shapes", nargs="+", default=["4x256", "1x512", "4x256:bf16"], help="batch x sequence [:bf16]")
-    parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=PEERS, help="the sides beside ours; to compile takes longest")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--threads", type=int, default=2)
