@@ -19,6 +19,16 @@ ExpertRows AllocateRows(BlockContext& context, std::int64_t tokens, std::int64_t
           .offsets = context.arena.Allocate(DType::kInt32, {num_experts + 1})};
 }
 
+// Memory to plan an exchange among `ranks`, of which each gets at most `max_received` rows for its
+// `ranges` of experts.
+ExchangePlan AllocatePlan(BlockContext& context, std::int64_t ranks, std::int64_t max_received,
+                          std::int64_t ranges) {
+  return {.send_rows = context.arena.Allocate(DType::kInt64, {ranks}),
+          .receive_rows = context.arena.Allocate(DType::kInt64, {ranks}),
+          .arrival = context.arena.Allocate(DType::kInt32, {max_received}),
+          .offsets = context.arena.Allocate(DType::kInt32, {ranges + 1})};
+}
+
 // The rows that one rank's tokens have at all experts: exact if rows are padded or not limited,
 // otherwise a bound.
 std::int64_t MostRows(const DispatchSpec& spec, std::int64_t tokens, std::int64_t capacity) {
@@ -101,10 +111,7 @@ class AllToAllDispatch final : public Dispatch {
     sorted_ = AllocateRows(context, tokens, spec_.topk, spec_.num_experts,
                            MostRows(spec_, tokens, capacity_));
     max_rows_ = MostReceived(spec_, ranks, tokens);
-    plan_ = {.send_rows = context.arena.Allocate(DType::kInt64, {ranks}),
-             .receive_rows = context.arena.Allocate(DType::kInt64, {ranks}),
-             .arrival = context.arena.Allocate(DType::kInt32, {max_rows_}),
-             .offsets = context.arena.Allocate(DType::kInt32, {held * segments_ + 1})};
+    plan_ = AllocatePlan(context, ranks, max_rows_, held * segments_);
     offsets_ = plan_.offsets;
   }
 
@@ -196,10 +203,7 @@ class FlexDispatch final : public Dispatch {
     const std::int64_t most_here = ranks * tokens;
     max_rows_ = MostReceived(spec_, ranks, tokens);
     sent_ = AllocateRows(context, tokens, ranks, ranks, tokens * std::min(spec_.topk, ranks));
-    plan_ = {.send_rows = context.arena.Allocate(DType::kInt64, {ranks}),
-             .receive_rows = context.arena.Allocate(DType::kInt64, {ranks}),
-             .arrival = context.arena.Allocate(DType::kInt32, {most_here}),
-             .offsets = context.arena.Allocate(DType::kInt32, {2})};
+    plan_ = AllocatePlan(context, ranks, most_here, 1);
     here_ = AllocateRows(context, most_here, spec_.topk, num_held_, max_rows_);
     offsets_ = here_.offsets;
   }

@@ -61,15 +61,8 @@ void BlockParts::Add(std::uint64_t begin, ByteSpan bytes, std::uint32_t crc32c) 
 }
 
 std::optional<BlockParts::Gap> BlockParts::FirstGap() const {
-  auto next = parts_.begin();
-  std::uint64_t begin = 0;
-  if (next != parts_.end() && next->first == 0) {
-    begin = next->second.end;
-    ++next;
-  }
-  if (begin == size_bytes_) return std::nullopt;
-  const std::uint64_t end = next == parts_.end() ? size_bytes_ : next->first;
-  return Gap{.begin = begin, .size_bytes = end - begin};
+  const std::vector<Gap> gaps = GapsIn(0, size_bytes_);
+  return gaps.empty() ? std::nullopt : std::optional(gaps.front());
 }
 
 }  // namespace ckpt

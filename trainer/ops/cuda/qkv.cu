@@ -215,19 +215,14 @@ struct HeadArrays {
 // as far apart as the grid has groups of threads.
 class HeadWalk {
  public:
-  // All threads of a block make the same number of turns: those that have no group left take the
-  // first one again, and store nothing.
-  template <int kLanes>
-  static __device__ HeadWalk OfThread(std::integral_constant<int, kLanes>, const Groups& groups) {
-    constexpr int kGroups = kQkvThreads / kLanes;
-    HeadWalk walk;
-    walk.count_ = groups.count();
-    walk.queries_ = groups.queries;
-    walk.block_ = static_cast<std::int32_t>(blockIdx.x) * kGroups;
-    walk.mine_ = static_cast<std::int32_t>(threadIdx.x) / kLanes;
-    walk.stride_ = static_cast<std::int32_t>(gridDim.x) * kGroups;
-    return walk;
-  }
+  // Of this thread; `lanes` work on a head. All threads of a block make the same number of turns:
+  // those that have no group left take the first one again, and store nothing.
+  __device__ __forceinline__ HeadWalk(const Groups& groups, int lanes)
+      : count_(groups.count()),
+        queries_(groups.queries),
+        block_(static_cast<std::int32_t>(blockIdx.x) * (kQkvThreads / lanes)),
+        mine_(static_cast<std::int32_t>(threadIdx.x) / lanes),
+        stride_(static_cast<std::int32_t>(gridDim.x) * (kQkvThreads / lanes)) {}
 
   [[nodiscard]] __device__ bool IsOver() const { return block_ >= count_; }
   [[nodiscard]] __device__ bool HasGroup() const { return block_ + mine_ < count_; }
@@ -245,11 +240,11 @@ class HeadWalk {
   }
 
  private:
-  std::int32_t count_ = 0;
-  std::int32_t queries_ = 0;
-  std::int32_t block_ = 0;  // the first group of the block's turn
-  std::int32_t mine_ = 0;
-  std::int32_t stride_ = 0;
+  std::int32_t count_;
+  std::int32_t queries_;
+  std::int32_t block_;  // the first group of the block's turn
+  std::int32_t mine_;
+  std::int32_t stride_;
   std::int32_t place_ = 0;
 };
 
@@ -349,17 +344,16 @@ __global__ void __launch_bounds__(kQkvThreads)
     turn.Apply(x);
     if (at.HasGroup()) StoreHead(arrays.heads, at.head(), held, HeldOf<T>(x));
   };
-  ForHeads(HeadWalk::OfThread(std::integral_constant<int, kLanes>{}, groups), ahead, ask,
-           [&](const HeadWalk& at, int stage) {
-             const std::int32_t group = at.group();
-             if (at.place() == 0) {
-               turn = Turn<kLanes, false>(rotation, group / groups.of_token);
-             }
-             if (!at.IsKey()) return prepare(query, at, stage);
-             prepare(key, at, stage);
-             if (v == nullptr || !at.HasGroup()) return;
-             CopyHead(qkv, groups.InProjection(group) + groups.queries + 1, v, group, held);
-           });
+  ForHeads(HeadWalk(groups, kLanes), ahead, ask, [&](const HeadWalk& at, int stage) {
+    const std::int32_t group = at.group();
+    if (at.place() == 0) {
+      turn = Turn<kLanes, false>(rotation, group / groups.of_token);
+    }
+    if (!at.IsKey()) return prepare(query, at, stage);
+    prepare(key, at, stage);
+    if (v == nullptr || !at.HasGroup()) return;
+    CopyHead(qkv, groups.InProjection(group) + groups.queries + 1, v, group, held);
+  });
 }
 
 // partials [2, gridDim.x, D]: the sums of this block for the norms of queries and of keys.
@@ -416,15 +410,14 @@ __global__ void __launch_bounds__(kQkvThreads)
       StoreHead(dqkv, groups.InProjection(at.group()) + at.place(), held, HeldOf<T>(d));
     }
   };
-  ForHeads(HeadWalk::OfThread(std::integral_constant<int, kLanes>{}, groups), ahead, ask,
-           [&](const HeadWalk& at, int stage) {
-             const std::int32_t group = at.group();
-             if (at.place() == 0) turn = Turn<kLanes, true>(rotation, group / groups.of_token);
-             if (!at.IsKey()) return undo(query, at, stage, dnorms[0]);
-             undo(key, at, stage, dnorms[1]);
-             if (dv == nullptr || !at.HasGroup()) return;
-             CopyHead(dv, group, dqkv, groups.InProjection(group) + groups.queries + 1, held);
-           });
+  ForHeads(HeadWalk(groups, kLanes), ahead, ask, [&](const HeadWalk& at, int stage) {
+    const std::int32_t group = at.group();
+    if (at.place() == 0) turn = Turn<kLanes, true>(rotation, group / groups.of_token);
+    if (!at.IsKey()) return undo(query, at, stage, dnorms[0]);
+    undo(key, at, stage, dnorms[1]);
+    if (dv == nullptr || !at.HasGroup()) return;
+    CopyHead(dv, group, dqkv, groups.InProjection(group) + groups.queries + 1, held);
+  });
   if constexpr (kNorm) {
     auto* const sums = reinterpret_cast<float(*)[kDim]>(shared);  // [kGroups][kDim]
     float* const mine = sums[threadIdx.x / kLanes];

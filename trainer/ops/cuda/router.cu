@@ -26,12 +26,6 @@ struct Candidate {
   }
 };
 
-// The same order of values as unsigned integers; -0 is 0, as it is among floats.
-__device__ unsigned int OrderOf(float value) {
-  const unsigned int bits = __float_as_uint(value + 0.0F);
-  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-}
-
 // The index of the best candidate of the warp, by the instructions that reduce integers.
 __device__ int WarpBest(const Candidate& mine) {
   const unsigned int order = OrderOf(mine.value);

@@ -53,6 +53,12 @@ __device__ __forceinline__ std::int64_t WarpIndex() {
   return static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / kWarp) + threadIdx.x / kWarp;
 }
 
+// Unsigned integers in the order of the floats; -0 is 0, as it is among floats.
+__device__ __forceinline__ std::uint32_t OrderOf(float value) {
+  const std::uint32_t bits = __float_as_uint(value + 0.0F);
+  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+}
+
 }  // namespace ckpt::trainer::cuda
 
 #endif  // CKPT_TRAINER_OPS_CUDA_ROUTING_CUH_

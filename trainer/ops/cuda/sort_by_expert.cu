@@ -215,15 +215,12 @@ __global__ void KeysKernel(SortSizes sizes, const std::int32_t* experts, std::in
   choices[i] = i;
 }
 
-// Keys by which heavier choices come first: float bits in descending order, NaN last.
+// Keys by which heavier choices come first, NaN last.
 __global__ void WeightKeysKernel(const float* weights, std::int32_t count, std::uint32_t* keys) {
   AwaitEarlier();
   const auto i = static_cast<std::int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= count) return;
-  const float weight = isnan(weights[i]) ? -INFINITY : weights[i] + 0.0F;  // -0 is 0
-  const std::uint32_t bits = __float_as_uint(weight);
-  const std::uint32_t ascending = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
-  keys[i] = ~ascending;
+  keys[i] = ~OrderOf(isnan(weights[i]) ? -INFINITY : weights[i]);
 }
 
 __global__ void GatherKeysKernel(const std::int32_t* keys, const std::int32_t* choices,
