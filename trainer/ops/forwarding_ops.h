@@ -308,10 +308,11 @@ class ForwardingOps : public Ops {
     Around(queue, {.name = "AverageOverTokens", .bytes = Bytes(sums, update)},
            [&] { target_.AverageOverTokens(queue, sums, update); });
   }
-  void SumSquares(Queue& queue, const Tensor& x, const Tensor& update,
-                  const Tensor& row_sums) override {
-    Around(queue, {.name = "SumSquares", .bytes = Bytes(x, row_sums)},
-           [&] { target_.SumSquares(queue, x, update, row_sums); });
+  void SumSquares(Queue& queue, std::span<const RowSquares> all, const Tensor& update) override {
+    double bytes = 0;
+    for (const RowSquares& rows : all) bytes += Bytes(rows.x, rows.sums);
+    Around(queue, {.name = "SumSquares", .bytes = bytes},
+           [&] { target_.SumSquares(queue, all, update); });
   }
   void AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& sums,
                   const Tensor& outcome) override {

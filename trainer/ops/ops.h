@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "core/base/status.h"
 #include "core/tensor/dtype.h"
@@ -130,6 +131,12 @@ struct ExchangePlan {
 struct ActivationRows {
   Tensor weights = {};  // [rows], of the statistics' dtype: the routing weight p; null: 1
   Tensor count = {};    // int32 [1]: the rows in use; null: all
+};
+
+// Where sums of squares come from and go.
+struct RowSquares {
+  Tensor x;          // [rows, D], of any dtype of gradients
+  Tensor sums = {};  // [rows], float64
 };
 
 // What does not change from update to update. The rest is in UpdateScalars, on the device.
@@ -364,12 +371,10 @@ class Ops {
                          const Tensor& mean) = 0;
   // The gradient's scale = 1 / tokens of all ranks; 1 if there are none.
   virtual void AverageOverTokens(Queue& queue, const Tensor& sums, const Tensor& update) = 0;
-  // sums [rows] (float64) = Σ (scale·x)² of every row of x [rows, D], which has any dtype of
-  // gradients. scale·x is rounded to its compute type. Each row is summed in one fixed order,
-  // independent of other rows. A row with an element that is not finite has a sum that is not
-  // finite.
-  virtual void SumSquares(Queue& queue, const Tensor& x, const Tensor& update,
-                          const Tensor& row_sums) = 0;
+  // sums = Σ (scale·x)² of every row of each of `all`. scale·x is rounded to its compute type. Each row
+  // is summed in one fixed order, independent of other rows. A row with an element that is not finite
+  // has a sum that is not finite.
+  virtual void SumSquares(Queue& queue, std::span<const RowSquares> all, const Tensor& update) = 0;
   // Adds row_sums [rows] to `sums`, and notes in `outcome` the first that is not finite.
   virtual void AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& sums,
                           const Tensor& outcome) = 0;

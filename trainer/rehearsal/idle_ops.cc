@@ -128,8 +128,8 @@ class IdleOps final : public Ops {
                  const Tensor& /*mean*/) override {}
   void AverageOverTokens(Queue& /*queue*/, const Tensor& /*sums*/,
                          const Tensor& /*update*/) override {}
-  void SumSquares(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*update*/,
-                  const Tensor& /*row_sums*/) override {}
+  void SumSquares(Queue& /*queue*/, std::span<const RowSquares> /*all*/,
+                  const Tensor& /*update*/) override {}
   void AddSquares(Queue& /*queue*/, const Tensor& /*row_sums*/, const Tensor& /*sums*/,
                   const Tensor& /*outcome*/) override {}
   void DecideStep(Queue& /*queue*/, const StepRule& /*rule*/, const Tensor& /*sums*/,

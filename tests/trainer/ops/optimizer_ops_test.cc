@@ -151,7 +151,8 @@ TEST_P(OpsSuite, UpdatesAndNormsTakeSumsOfEveryDtypeWithTheBitsOfSeparatePasses)
     ops().AdamW(queue(), {.weight_decay = 0.1}, update, gradient, main, exp_avg, exp_avg_sq,
                 Tensor());
     ops().Sgd(queue(), {.momentum = 0.9}, update, gradient, descended, momentum, Tensor());
-    ops().SumSquares(queue(), gradient.Reshape({1, kSize}), update, sums);
+    const RowSquares rows[] = {{gradient.Reshape({1, kSize}), sums}};
+    ops().SumSquares(queue(), rows, update);
     return std::vector<Values>{Read(main), Read(exp_avg_sq), Read(descended), Read(sums)};
   };
   const auto multiplied = [&](const Array& floats, double factor) {
@@ -200,7 +201,8 @@ TEST_P(OpsSuite, SumSquaresOfARowDoesNotDependOnItsNeighbours) {
     const auto update = Scalars(UpdateScalars{});
     const auto sum_rows = [&](std::int64_t begin, std::int64_t count) {
       const auto sums = Poisoned(DType::kFloat64, {count});
-      ops().SumSquares(queue(), x.tensor().Rows(begin, count), update, sums);
+      const RowSquares rows[] = {{x.tensor().Rows(begin, count), sums}};
+      ops().SumSquares(queue(), rows, update);
       return Read(sums);
     };
     const Values all = sum_rows(0, kRows);
@@ -215,13 +217,42 @@ TEST_P(OpsSuite, SumSquaresOfARowDoesNotDependOnItsNeighbours) {
   }
 }
 
+// More arrays than a GPU squares at once, of any dtypes and widths, some without rows.
+TEST_P(OpsSuite, SumSquaresOfManyArrays) {
+  const auto update = Scalars(UpdateScalars{.scale = 0.5});
+  std::vector<Array> arrays;
+  std::vector<Array> sums;
+  std::vector<RowSquares> all;
+  for (std::int64_t i = 0; i < 150; ++i) {
+    const std::int64_t rows = i % 4;
+    const std::int64_t columns = i % 5 == 0 ? 1 : 8 * i + i % 3;
+    const DType dtype = i % 50 < 25 ? DType::kBfloat16 : DType::kFloat32;
+    arrays.push_back(Make(dtype, {rows, columns}, Uniform(rows * columns)));
+    sums.push_back(Poisoned(DType::kFloat64, {rows}));
+    all.push_back({arrays.back(), sums.back()});
+  }
+  ops().SumSquares(queue(), all, update);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Values values = Read(arrays[i]);
+    const std::int64_t columns = all[i].x.dim(1);
+    Values want;
+    for (auto row = values.begin(); row != values.end(); row += columns) {
+      const Values in(row, row + columns);
+      want.push_back(Dot(in, in) / 4);
+    }
+    EXPECT_THAT(Read(sums[i]), NearValues(want, 1e-10));
+  }
+}
+
 TEST_P(OpsSuite, SumSquaresIsFiniteWhereTheRowIs) {
   const double inf = std::numeric_limits<double>::infinity();
   const auto x =
       Make(DType::kFloat32, {4, 3}, {1, inf, -inf, 3e38, 3e38, 3e38, 0, 0, std::nan(""), 0, 0, 0});
   const auto sums = Poisoned(DType::kFloat64, {4});
   const auto update = Scalars(UpdateScalars{});
-  ops().SumSquares(queue(), x, update, sums);
+  const RowSquares rows[] = {{x, sums}};
+  ops().SumSquares(queue(), rows, update);
   Values finite = Read(sums);
   for (double& sum : finite) sum = std::isfinite(sum) ? 1 : 0;
   EXPECT_THAT(finite, ::testing::ElementsAre(0, 1, 0, 1));

@@ -132,31 +132,32 @@ void HostOps::Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const
   });
 }
 
-void HostOps::SumSquares(Queue& queue, const Tensor& x, const Tensor& update,
-                         const Tensor& row_sums) {
-  const std::int64_t rows = row_sums.num_elems();
-  CKPT_CHECK(row_sums.dtype == DType::kFloat64);
-  CKPT_CHECK(rows == 0 || (x.ndim > 0 && x.dim(0) == rows));
-  RunOn(queue, [this, x, update, row_sums, rows] {
-    const double scale = update.as<const UpdateScalars>()->scale;
-    const std::int64_t columns = rows == 0 ? 0 : x.num_elems() / rows;
-    auto* sum = row_sums.as<double>();
-    DispatchGradient(x.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const auto by = static_cast<decltype(Sum(T{}))>(scale);
-      parallel_.For(rows, GrainRows(columns), [&](std::int64_t begin, std::int64_t end) {
-        WithWidestVectors([=] {
-          for (std::int64_t row = begin; row < end; ++row) {
-            const auto* in = x.as<const T>() + row * columns;
-            sum[row] = LaneSum<double>(columns, [=](std::int64_t i) {
-              const auto value = static_cast<double>(Sum(in[i]) * by);
-              return value * value;
-            });
-          }
+void HostOps::SumSquares(Queue& queue, std::span<const RowSquares> all, const Tensor& update) {
+  for (const auto& [x, sums] : all) {
+    const std::int64_t rows = sums.num_elems();
+    CKPT_CHECK(sums.dtype == DType::kFloat64);
+    CKPT_CHECK(rows == 0 || (x.ndim > 0 && x.dim(0) == rows));
+    RunOn(queue, [this, x, update, sums, rows] {
+      const double scale = update.as<const UpdateScalars>()->scale;
+      const std::int64_t columns = rows == 0 ? 0 : x.num_elems() / rows;
+      auto* sum = sums.as<double>();
+      DispatchGradient(x.dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        const auto by = static_cast<decltype(Sum(T{}))>(scale);
+        parallel_.For(rows, GrainRows(columns), [&](std::int64_t begin, std::int64_t end) {
+          WithWidestVectors([=] {
+            for (std::int64_t row = begin; row < end; ++row) {
+              const auto* in = x.as<const T>() + row * columns;
+              sum[row] = LaneSum<double>(columns, [=](std::int64_t i) {
+                const auto value = static_cast<double>(Sum(in[i]) * by);
+                return value * value;
+              });
+            }
+          });
         });
       });
     });
-  });
+  }
 }
 
 }  // namespace ckpt::trainer

@@ -142,8 +142,7 @@ class CudaOps final : public Ops {
                    const Tensor& y) override;
 
   // optimizer.cu
-  void SumSquares(Queue& queue, const Tensor& x, const Tensor& update,
-                  const Tensor& row_sums) override;
+  void SumSquares(Queue& queue, std::span<const RowSquares> all, const Tensor& update) override;
   void AdamW(Queue& queue, const AdamWForm& form, const Tensor& update, const Tensor& gradient,
              const Tensor& main, const Tensor& exp_avg, const Tensor& exp_avg_sq,
              const Tensor& compute) override;

@@ -82,7 +82,20 @@ struct SoftmaxSum {
   }
 };
 
-constexpr int kLossThreads = 512;
+// The sum over a warp; every thread gets it.
+__device__ __forceinline__ SoftmaxSum WarpTotal(SoftmaxSum mine) {
+#pragma unroll
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    SoftmaxSum other;
+    other.largest = __shfl_xor_sync(0xFFFFFFFFU, mine.largest, distance);
+    other.sum = __shfl_xor_sync(0xFFFFFFFFU, mine.sum, distance);
+    mine.Add(other);
+  }
+  return mine;
+}
+
+constexpr int kLossThreads = 128;
+constexpr int kLossWarps = kLossThreads / kWarp;
 constexpr int kLossPacks = 4;  // that a thread reads at once
 
 // A block for each token.
@@ -93,6 +106,7 @@ __global__ void __launch_bounds__(kLossThreads)
   AwaitEarlier();
   const std::int64_t token = blockIdx.x;
   const T* const row = logits + token * columns;
+  const std::int32_t label = labels[token];
   SoftmaxSum mine;
   // Several whole packs are on their way at once, then come the columns after them.
   const std::int64_t packs = vocab / kWidth;
@@ -111,21 +125,20 @@ __global__ void __launch_bounds__(kLossThreads)
   for (std::int64_t column = packs * kWidth + threadIdx.x; column < vocab; column += kLossThreads) {
     mine.Add(LoadPack<1>(row, column));
   }
-  __shared__ SoftmaxSum sums[kLossThreads];
-  sums[threadIdx.x] = mine;
+  __shared__ SoftmaxSum sums[kLossWarps];
+  const SoftmaxSum of_warp = WarpTotal(mine);
+  const unsigned int lane = threadIdx.x % kWarp;
+  if (lane == 0) sums[threadIdx.x / kWarp] = of_warp;
   __syncthreads();
-  for (int half = kLossThreads / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) sums[threadIdx.x].Add(sums[threadIdx.x + half]);
-    __syncthreads();
-  }
-  if (threadIdx.x != 0) return;
-  const std::int32_t label = labels[token];
+  if (threadIdx.x >= kWarp) return;
   if (label >= vocab) __trap();
+  const float logit = label < 0 ? 0 : Load(row[label]);
+  const SoftmaxSum all = WarpTotal(lane < kLossWarps ? sums[lane] : SoftmaxSum());
+  if (lane != 0) return;
   // In double, because the loss is the small difference between this logarithm and a logit.
-  const double log_sum =
-      static_cast<double>(sums[0].largest) + log(static_cast<double>(sums[0].sum));
+  const double log_sum = static_cast<double>(all.largest) + log(static_cast<double>(all.sum));
   lse[token] = static_cast<float>(log_sum);
-  losses[token] = label < 0 ? 0 : static_cast<float>(log_sum - Load(row[label]));
+  losses[token] = label < 0 ? 0 : static_cast<float>(log_sum - logit);
 }
 
 template <int kWidth, typename T>

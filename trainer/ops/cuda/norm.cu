@@ -36,8 +36,6 @@ struct NormArgs {
   RowPlaces dx = {};
 };
 
-constexpr std::int64_t kWarpColumns = 1024;  // rows up to this long belong to a warp
-
 // How a group of threads holds a row: thread `lane` has the packs lane, lane + kGroup, …
 template <int kGroupThreads, int kPacksOfThread, int kPackElems>
 struct RowForm {

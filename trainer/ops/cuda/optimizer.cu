@@ -1,7 +1,9 @@
 // Optimizer updates, and the sums of squares of gradients. Compiled without fused
 // multiply-adds: an update gives the bits that the CPU gives.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <span>
 
 #include "core/base/check.h"
 #include "trainer/ops/cuda/cuda_ops_impl.h"
@@ -95,28 +97,96 @@ __global__ void SgdKernel(SgdForm form, const UpdateScalars* scalars, const G* g
   if (compute != nullptr) compute[i] = Store<C>(main[i]);
 }
 
-// A warp for each row; a thread adds in its own order, then the warp in a fixed one.
+// Many arrays whose rows one launch squares: a parameter of the kernel, so nothing is copied first.
+template <typename T>
+struct SquaresBatch {
+  struct Item {
+    const T* x = nullptr;
+    double* sums = nullptr;
+    std::int64_t columns = 0;
+    std::int64_t end = 0;  // rows of the batch up to the last of this item
+    bool fits_packs = false;
+  };
+  static constexpr int kMostItems = 64;  // a power of two
+
+  Item items[kMostItems];
+  int num_items = 0;
+
+  [[nodiscard]] __host__ __device__ std::int64_t Begin(int item) const {
+    return item == 0 ? 0 : items[item - 1].end;
+  }
+  [[nodiscard]] __device__ int ItemOf(std::int64_t row) const {
+    int item = 0;
+#pragma unroll
+    for (int step = kMostItems / 2; step > 0; step /= 2) {
+      if (item + step < num_items && Begin(item + step) <= row) item += step;
+    }
+    return item;
+  }
+};
+
+// The sum over a row of what this thread of a warp reads of it, in its own order.
 template <int kWidth, typename T>
-__global__ void SumSquaresKernel(const T* x, const UpdateScalars* scalars, std::int64_t rows,
-                                 std::int64_t packs, double* sums) {
-  AwaitEarlier();
-  const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
-  if (row >= rows) return;
-  const auto scale = static_cast<float>(scalars->scale);
+__device__ __forceinline__ double SquaresOf(const T* row, std::int64_t columns, float scale) {
   double sum = 0;
-  for (std::int64_t p = threadIdx.x % kWarp; p < packs; p += kWarp) {
-    const auto pack = LoadPack<kWidth>(x, row * packs + p);
+  for (std::int64_t p = threadIdx.x % kWarp; p < columns / kWidth; p += kWarp) {
+    const auto pack = LoadPack<kWidth>(row, p);
 #pragma unroll
     for (const T& value : pack.values) {
       const double scaled = Load(value) * scale;
-      sum += scaled * scaled;
+      sum = __fma_rn(scaled, scaled, sum);  // a float's square is exact in double
     }
   }
+  return sum;
+}
+
+// A warp for each row; a thread adds in its own order, then the warp in a fixed one.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    SumSquaresKernel(const __grid_constant__ SquaresBatch<T> batch, const UpdateScalars* scalars) {
+  AwaitEarlier();
+  const std::int64_t place =
+      (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
+  if (place >= batch.Begin(batch.num_items)) return;
+  const int index = batch.ItemOf(place);
+  const auto& item = batch.items[index];
+  const std::int64_t row = place - batch.Begin(index);
+  const auto scale = static_cast<float>(scalars->scale);
+  const T* const x = item.x + row * item.columns;
+  double sum = item.fits_packs ? SquaresOf<kPackWidth>(x, item.columns, scale)
+                               : SquaresOf<1>(x, item.columns, scale);
 #pragma unroll
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     sum += __shfl_xor_sync(0xFFFFFFFFU, sum, distance);
   }
-  if (threadIdx.x % kWarp == 0) sums[row] = sum;
+  if (threadIdx.x % kWarp == 0) item.sums[row] = sum;
+}
+
+// Launches as many batches as the arrays need, which all have elements of T.
+template <typename T>
+void SquareAll(cudaStream_t stream, std::span<const RowSquares> all, const UpdateScalars* scalars) {
+  SquaresBatch<T> batch;
+  const auto launch = [&] {
+    const std::int64_t rows = batch.Begin(batch.num_items);
+    if (rows > 0) {
+      Launch(stream, SumSquaresKernel<T>, {Blocks(rows, kThreads / kWarp), kThreads}, batch,
+             scalars);
+    }
+    batch.num_items = 0;
+  };
+  for (const auto& [x, sums] : all) {
+    if (batch.num_items == SquaresBatch<T>::kMostItems) launch();
+    const std::int64_t rows = sums.num_elems();
+    if (rows == 0) continue;
+    const std::int64_t columns = x.num_elems() / rows;
+    const std::int64_t end = batch.Begin(batch.num_items) + rows;
+    batch.items[batch.num_items++] = {.x = x.as<const T>(),
+                                      .sums = sums.as<double>(),
+                                      .columns = columns,
+                                      .end = end,
+                                      .fits_packs = FitsPacks(columns, {x.data})};
+  }
+  launch();
 }
 
 void CheckState(const Tensor& main, const Tensor& state) {
@@ -182,24 +252,22 @@ void CudaOps::Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const
   });
 }
 
-void CudaOps::SumSquares(Queue& queue, const Tensor& x, const Tensor& update,
-                         const Tensor& row_sums) {
-  const std::int64_t rows = row_sums.num_elems();
-  CKPT_CHECK(row_sums.dtype == DType::kFloat64);
-  CKPT_CHECK(rows == 0 || (x.ndim > 0 && x.dim(0) == rows));
-  if (rows == 0) return;
+void CudaOps::SumSquares(Queue& queue, std::span<const RowSquares> all, const Tensor& update) {
+  for (const auto& [x, sums] : all) {
+    CKPT_CHECK(sums.dtype == DType::kFloat64);
+    CKPT_CHECK(sums.num_elems() == 0 || (x.ndim > 0 && x.dim(0) == sums.num_elems()));
+  }
   RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::Dispatch(x.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const std::int64_t columns = x.num_elems() / rows;
-      cuda::DispatchWidth(columns, {x.data}, [&](auto width) {
-        constexpr int kWidth = decltype(width)::kWidth;
-        cuda::Launch(on.stream(), cuda::SumSquaresKernel<kWidth, T>,
-                     {cuda::Blocks(rows, cuda::kThreads / cuda::kWarp), cuda::kThreads},
-                     x.as<const T>(), update.as<const UpdateScalars>(), rows, columns / kWidth,
-                     row_sums.as<double>());
+    for (auto first = all.begin(); first != all.end();) {
+      const DType dtype = first->x.dtype;
+      const auto last = std::find_if(
+          first, all.end(), [dtype](const RowSquares& rows) { return rows.x.dtype != dtype; });
+      cuda::Dispatch(dtype, [&](auto tag) {
+        cuda::SquareAll<typename decltype(tag)::type>(on.stream(), {first, last},
+                                                      update.as<const UpdateScalars>());
       });
-    });
+      first = last;
+    }
   });
 }
 

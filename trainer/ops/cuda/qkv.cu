@@ -19,10 +19,10 @@ namespace ckpt::trainer {
 namespace cuda {
 namespace {
 
-constexpr int kElems = kPackWidth;  // of one pack
-constexpr int kHeld = 2 * kElems;   // of a thread
-constexpr int kQkvThreads = 128;    // of a block
-constexpr int kForwardBlocks = 8 * kMultiprocessors;
+constexpr int kElems = kPackWidth;                     // of one pack
+constexpr int kHeld = 2 * kElems;                      // of a thread
+constexpr int kQkvThreads = 128;                       // of a block
+constexpr int kForwardBlocks = 16 * kMultiprocessors;  // twice as many as run at a time
 constexpr int kBackwardBlocks = 4 * kMultiprocessors;
 
 // The groups of heads that a kernel works on: queries, a key and a value each.

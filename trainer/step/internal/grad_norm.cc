@@ -40,31 +40,31 @@ std::int64_t CountNormRows(std::span<const UnitSpec> units, const ShardPlan& pla
 Result<GradNorm> GradNorm::Create(const ParamStore& store, Ops& ops, Device& device) {
   GradNorm norm(store, ops);
   norm.ListRows();
-  const std::int64_t rows =
-      norm.rows_.empty() ? 0 : norm.rows_.back().first + norm.rows_.back().gradient.dim(0);
-  CKPT_ASSIGN_OR_RETURN(norm.memory_, device.Allocate(NormBytes(rows), MemoryUse::kOther));
-  norm.row_sums_ = Tensor(norm.memory_.data(), DType::kFloat64, {rows});
+  std::int64_t count = 0;
+  for (const RowSquares& rows : norm.rows_) count += rows.x.dim(0);
+  CKPT_ASSIGN_OR_RETURN(norm.memory_, device.Allocate(NormBytes(count), MemoryUse::kOther));
+  norm.row_sums_ = Tensor(norm.memory_.data(), DType::kFloat64, {count});
+  std::int64_t first = 0;
+  for (RowSquares& rows : norm.rows_) {
+    rows.sums = norm.row_sums_.Rows(first, rows.x.dim(0));
+    first += rows.x.dim(0);
+  }
   return norm;
 }
 
 void GradNorm::ListRows() {
-  std::int64_t first = 0;
   ForEachCounted(*store_, [&](const MainArrays& main, const ParamPiece& piece) {
     const Tensor gradient = GradientOf(main, piece);
-    if (!rows_.empty() && Continues(rows_.back().gradient, gradient)) {
-      rows_.back().gradient.dims[0] += piece.rows;
+    if (!rows_.empty() && Continues(rows_.back().x, gradient)) {
+      rows_.back().x.dims[0] += piece.rows;
     } else {
-      rows_.push_back({.gradient = gradient, .first = first});
+      rows_.push_back({.x = gradient});
     }
-    first += piece.rows;
   });
 }
 
 void GradNorm::Add(Queue& queue, const Tensor& update, const Tensor& sums, const Tensor& outcome) {
-  for (const Rows& rows : rows_) {
-    ops_->SumSquares(queue, rows.gradient, update,
-                     row_sums_.Rows(rows.first, rows.gradient.dim(0)));
-  }
+  ops_->SumSquares(queue, rows_, update);
   ops_->AddSquares(queue, row_sums_, sums, outcome);
 }
 

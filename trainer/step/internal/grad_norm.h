@@ -40,18 +40,12 @@ class GradNorm {
   [[nodiscard]] const std::string& NameOf(std::int64_t row) const;
 
  private:
-  // Consecutive rows of equal length, of one parameter or more. One call sums them.
-  struct Rows {
-    Tensor gradient;  // [rows, elements of a row]
-    std::int64_t first = 0;
-  };
-
   GradNorm(const ParamStore& store, Ops& ops) : store_(&store), ops_(&ops) {}
   void ListRows();
 
   const ParamStore* store_;
   Ops* ops_;
-  std::vector<Rows> rows_;
+  std::vector<RowSquares> rows_;  // those that follow each other and have one length are one item
   Buffer memory_;
   Tensor row_sums_;  // float64, one per row that this rank counts
 };

@@ -443,8 +443,8 @@ TEST_F(CudaOpsTest, UpdatesGiveTheSameBits) {
           ops.AdamW(queue, {}, skip, gradient, main, average, square, compute);
           ops.Sgd(queue, {.momentum = 0.9}, skip, gradient, sgd_main, momentum, {});
         }
-        ops.SumSquares(queue, gradient, update, sums);
-        ops.SumSquares(queue, Tensor(gradient).Reshape({1, count}), update, sum);
+        const RowSquares rows[] = {{gradient, sums}, {Tensor(gradient).Reshape({1, count}), sum}};
+        ops.SumSquares(queue, rows, update);
       });
       for (const auto* result : {&main, &average, &square, &compute, &sgd_main, &momentum, &sums}) {
         ExpectEqual(*result);
