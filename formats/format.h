@@ -125,6 +125,11 @@ struct Format {
   // again as they are. Null: the format's files have no names of their own to keep.
   std::vector<ManifestShard> (*describe_shards)(const CheckpointSource& source) = nullptr;
 
+  // Of a format whose checkpoint is one file: whether `file`, which lies beside `target`, is one of
+  // those that `plan_weights` writes there. Errors: kAlreadyExists (it has the name of one, and is
+  // something else). Null: nothing is written beside a target.
+  Result<bool> (*is_part)(Storage& storage, const Path& target, const Path& file) = nullptr;
+
   // What people call the format of a checkpoint.
   [[nodiscard]] std::string_view container() const { return is_naming ? built_on->name : name; }
   [[nodiscard]] bool keeps_shards() const { return describe_shards != nullptr; }

@@ -53,7 +53,10 @@ struct WeightsRequest {
   std::optional<int> zstd_level = {};  // compress tensors; nothing: store them as they are
   // The index of the files above as it once was. It is written again if it is still correct.
   std::string original_index;
-  std::string file_name = {};  // of a format whose checkpoint is one file: the target's own name
+  // Of a format whose checkpoint is one file: the target's own name, and those of files beside it
+  // that a present target shows, which must stay as they are until that is replaced.
+  std::string file_name = {};
+  std::vector<std::string> names_in_use = {};
   // For formats that hold objects as text, and the manifest's account of the source.
   std::vector<CarriedObject> carried_objects = {};
   std::string origin = {};

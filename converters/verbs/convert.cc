@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "converters/verbs/internal/files_beside.h"
 #include "converters/verbs/internal/name_in_manifest.h"
 #include "converters/verbs/internal/verify_conversion.h"
 #include "converters/verbs/internal/vocabulary_padding.h"
@@ -139,26 +140,6 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
   return report;
 }
 
-// Files beside a target of one file are not replaced: a reader of the old one could find parts of
-// the new one in them. A run that `goes_on` where another was interrupted may find what that one has
-// moved there: files of the same sizes. Their bytes are compared when its own are there.
-Status CheckNoneBeside(const WritePlan& plan, Storage& storage, const Path& target, bool goes_on) {
-  Status status;
-  for (const WriteFile& file : plan.files) {
-    const Path path = target.parent_path() / file.name;
-    if (path == target) continue;
-    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
-    if (stat.type == FileType::kMissing) continue;
-    const bool is_as_planned =
-        stat.type == FileType::kRegular && stat.size_bytes == file.size_bytes;
-    if (goes_on && is_as_planned) continue;
-    status.Add(Error(ErrorKind::kAlreadyExists, "a file that the target needs beside it exists")
-                   .File(path.string())
-                   .Hint("choose another name, or remove it yourself"));
-  }
-  return status;
-}
-
 // A file that is replaced must be one of the format.
 Status CheckIsOf(const Format& format, Storage& storage, const Path& file) {
   CKPT_ASSIGN_OR_RETURN(Place place, LookAt(storage, file, false));
@@ -227,8 +208,10 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
   if (options.worker) return RunWorker(storage, prepared, options);
   CKPT_RETURN_IF_ERROR(CheckWorkers(storage, options));
   const bool goes_on = options.resume || options.finalize;
+  FilesBeside beside;
   if (prepared.to.container->is_one_file) {
-    CKPT_RETURN_IF_ERROR(CheckNoneBeside(prepared.plan.write, storage, options.target, goes_on));
+    CKPT_ASSIGN_OR_RETURN(
+        beside, CheckBeside(storage, *prepared.to.container, prepared.plan.write, options));
   }
   CKPT_ASSIGN_OR_RETURN(
       StagedDirectory staged,
@@ -244,7 +227,9 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
                             ? CheckIsOf(*prepared.to.container, there, target)
                             : CheckReplaceable(there, target, KnownRunRoot());
                },
-           .publishes_one_file = prepared.to.container->is_one_file}));
+           .publishes_one_file = prepared.to.container->is_one_file,
+           .replaced_beside = std::move(beside.replaced),
+           .removed_beside = std::move(beside.removed)}));
   Result<ConvertReport> report = Fill(storage, prepared, options, staged);
   if (report.ok()) return report;
   const bool is_known = !prepared.plan.write.compression;

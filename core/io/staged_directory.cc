@@ -131,6 +131,7 @@ Result<bool> StagedDirectory::CheckTargetFile() {
 Status StagedDirectory::PublishBeside(const std::string& name) {
   const Path ours = staging_ / name;
   const Path there = target_.parent_path() / name;
+  if (options_.replaced_beside.contains(name)) return storage_->Exchange(ours, there);
   if (options_.if_staging_exists == IfStagingExists::kKeep) {
     CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_->Stat(there));
     if (stat.type == FileType::kRegular) {
@@ -161,6 +162,10 @@ Status StagedDirectory::PublishFile() {
     CKPT_RETURN_IF_ERROR(storage_->Rename(staging_ / name, target_));
   }
   CKPT_RETURN_IF_ERROR(sync());
+  for (const std::string& old : options_.removed_beside) {
+    CKPT_RETURN_IF_ERROR(storage_->RemoveAll(target_.parent_path() / old));
+  }
+  if (!options_.removed_beside.empty()) CKPT_RETURN_IF_ERROR(sync());
   return storage_->RemoveAll(staging_);
 }
 

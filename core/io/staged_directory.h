@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/io/storage.h"
@@ -40,6 +42,11 @@ class StagedDirectory {
     // there already is an error; with kKeep it may be what an interrupted run moved, and is fine if
     // it has the same bytes.
     bool publishes_one_file = false;
+    // Names of files beside such a target that `Publish` replaces instead. A target that is there
+    // must not need them.
+    std::set<std::string, std::less<>> replaced_beside = {};
+    // Names of files beside it that `Publish` removes when the new target is durable.
+    std::vector<std::string> removed_beside = {};
   };
 
   // Errors: kAlreadyExists (the target exists and may not be replaced, another run is writing it,

@@ -2,6 +2,7 @@
 
 #include "formats/hdf5/internal/library_proof.h"
 #include "formats/hdf5/internal/names.h"
+#include "formats/hdf5/internal/parts.h"
 #include "formats/hdf5/internal/source.h"
 #include "formats/hdf5/internal/writer.h"
 
@@ -29,6 +30,7 @@ constinit const Format kFormat = {.name = "hdf5",
                                   .open = &OpenSource,
                                   .plan_weights = &PlanHdf5,
                                   .prove = &ProveByLibrary,
-                                  .read_manifest = &ReadOwnManifest};
+                                  .read_manifest = &ReadOwnManifest,
+                                  .is_part = &IsPart};
 
 }  // namespace ckpt::hdf5

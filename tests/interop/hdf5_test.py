@@ -156,13 +156,25 @@ def test_what_cannot_be_linked_is_named(tmp_path):
     assert all(error["kind"] == "unsupported" and error["tensor"] for error in document["errors"])
 
 
-def test_files_beside_the_target_are_not_replaced(tmp_path):
+def test_a_target_of_several_files_is_replaced_on_request(tmp_path):
+    source, other = source_of("dcp/shapes"), source_of("dcp/mesh_2d")
+    names = ["out-00001-of-00002.h5", "out-00002-of-00002.h5", "out.h5"]
+    tools.convert("to-hdf5", source, tmp_path / "out.h5", "--files", "2")
+    assert sorted(os.listdir(tmp_path)) == names
+    code, document, _ = tools.run("ckpt-convert", "to-hdf5", source, tmp_path / "out.h5", "--files", "2", "--json")
+    assert code == 3 and document["errors"][0]["kind"] == "already_exists"
+    # The old parts keep their names to the end, so new ones have others.
+    tools.convert("to-hdf5", other, tmp_path / "out.h5", "--files", "2", "--overwrite")
+    assert sorted(os.listdir(tmp_path)) == [name.replace("2.h5", "2-b.h5") for name in names]
+    assert h5py_reads(tmp_path / "out.h5")["tensors"] == expected_of(other)
+    tools.convert("to-hdf5", source, tmp_path / "out.h5", "--files", "2", "--overwrite")
+    assert sorted(os.listdir(tmp_path)) == names
+    assert h5py_reads(tmp_path / "out.h5")["tensors"] == expected_of(source)
+
+
+def test_no_file_of_another_kind_is_replaced_beside_the_target(tmp_path):
     source = source_of("dcp/shapes")
     tools.convert("to-hdf5", source, tmp_path / "out.h5", "--files", "2")
-    assert sorted(os.listdir(tmp_path)) == ["out-00001-of-00002.h5", "out-00002-of-00002.h5", "out.h5"]
-    code, document, _ = tools.run("ckpt-convert", "to-hdf5", source, tmp_path / "out.h5", "--files", "2", "--overwrite", "--json")
-    assert code == 3 and document["errors"][0]["kind"] == "already_exists"
-    assert tools.described(tmp_path / "out.h5") == tools.described(source)
     # Nor does a run that goes on replace what an interrupted one cannot have moved there.
     part = tmp_path / "out-00002-of-00002.h5"
     part.write_bytes(b"x" + part.read_bytes()[1:])

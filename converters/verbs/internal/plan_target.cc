@@ -13,6 +13,7 @@
 #include "converters/config/megatron_args.h"
 #include "converters/verbs/internal/convert_run.h"
 #include "converters/verbs/internal/dtype_policy.h"
+#include "converters/verbs/internal/files_beside.h"
 #include "converters/verbs/internal/link_tensors.h"
 #include "converters/verbs/side_files.h"
 #include "core/base/quote.h"
@@ -145,13 +146,15 @@ Status CarryObjects(const Format& target, const OpenModelOptions& options, Model
 }
 
 // What a target of one file holds besides tensors.
-Status FillOneFile(const ConvertOptions& options, PreparedConversion& prepared,
+Status FillOneFile(Storage& storage, const ConvertOptions& options, PreparedConversion& prepared,
                    WeightsRequest& request) {
   if (options.parity_group != 0) {
     return Error(ErrorKind::kUsage,
                  fmt::format("a {} file has no parity files", prepared.to.container->name));
   }
   request.file_name = options.target.filename().string();
+  CKPT_ASSIGN_OR_RETURN(request.names_in_use,
+                        NamesInUse(storage, *prepared.to.container, options.target));
   if (prepared.to.container->holds_objects) {
     Manifest account;
     account.tool = "ckptkit " CKPT_VERSION;
@@ -326,7 +329,7 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
   if (!repacks && ShardsFit(shards, request.tensors)) request.shards = std::move(shards);
   CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, request));
   request.is_cast = prepared.changes_dtype;
-  if (target.is_one_file) CKPT_RETURN_IF_ERROR(FillOneFile(options, prepared, request));
+  if (target.is_one_file) CKPT_RETURN_IF_ERROR(FillOneFile(storage, options, prepared, request));
   // In a directory beside tensors under other names, a loader would take them for those of another
   // run.
   if (target.holds_objects && (target.is_one_file || !model.family)) {

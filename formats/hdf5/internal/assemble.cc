@@ -41,7 +41,7 @@ class Assembler {
     CKPT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes, ReadAttributes(file, root));
     if (const Attribute* const layout = FindAttribute(attributes, kLayoutAttribute)) {
       CKPT_RETURN_IF_ERROR(CheckLayout(*layout));
-      is_ours_ = true;
+      result_.is_ours = true;
       CKPT_RETURN_IF_ERROR(AddOurGroups(root));
     } else {
       CKPT_RETURN_IF_ERROR(AddGroup(main_.root, root, "", 0));
@@ -90,7 +90,7 @@ class Assembler {
     StructureFile& file = *main_.file;
     if (depth > kMaxGroupDepth) return file.Bad(at, "groups nest too deep");
     if (!groups_.insert(at).second) return file.Bad(at, "two links lead to one group");
-    if (!is_ours_) CKPT_RETURN_IF_ERROR(Contain(AddAttributes(header, path), path));
+    if (!result_.is_ours) CKPT_RETURN_IF_ERROR(Contain(AddAttributes(header, path), path));
     CKPT_ASSIGN_OR_RETURN(const std::vector<Link> links, ReadLinks(file, header));
     for (const Link& link : links) {
       const std::string inner = path.empty() ? link.name : path + "/" + link.name;
@@ -134,7 +134,7 @@ class Assembler {
     CKPT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes, ReadAttributes(file, header));
     CKPT_ASSIGN_OR_RETURN(DataSet set, ParseDataSet(file, header));
     std::string key = path;
-    if (is_ours_) {
+    if (result_.is_ours) {
       CKPT_ASSIGN_OR_RETURN(key, OwnText(attributes, kKeyAttribute, path));
       // Neither the names of links nor texts have checksums: each proves the other.
       if (LinkNameOf(key) != path) {
@@ -147,7 +147,7 @@ class Assembler {
       return AddObject(set, attributes, key);
     }
     DType dtype = set.type.dtype;
-    if (is_ours_) {
+    if (result_.is_ours) {
       CKPT_ASSIGN_OR_RETURN(const std::string name,
                             OwnText(attributes, kDtypeAttribute, DTypeName(set.type.dtype)));
       const std::optional<DType> named = ParseDType(name);
@@ -188,7 +188,7 @@ class Assembler {
     object.attribute.name = key;
     object.attribute.type = set.type;
     object.attribute.space = {.is_null = set.is_null, .shape = set.shape};
-    if (is_ours_) {
+    if (result_.is_ours) {
       CKPT_ASSIGN_OR_RETURN(object.json_type, OwnText(attributes, kTypeAttribute, "str"));
     }
     ObjectEntry entry{.key = key, .file = own_, .encoding = raw_};
@@ -237,7 +237,6 @@ class Assembler {
   std::string path_;
   OpenedFile main_;
   PieceFinder finder_;
-  bool is_ours_ = false;
   IndexBuilder builder_;
   FileId own_ = 0;
   EncodingId raw_ = 0;

@@ -25,7 +25,8 @@ struct Assembled {
   CheckpointIndex index;
   std::vector<PieceForm> forms;  // parallel to index.chunks()
   std::unordered_map<std::string, StoredObject> objects;
-  Segment origin;  // the text of kOriginName in the first file; of no bytes if there is none
+  bool is_ours = false;  // this program wrote the file
+  Segment origin;        // the text of kOriginName in the first file; of no bytes if there is none
 };
 
 // What concerns single tensors goes to the index's problems. Errors: those of the structure.

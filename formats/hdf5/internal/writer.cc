@@ -16,6 +16,7 @@
 #include "core/codec/zstd.h"
 #include "core/io/path.h"
 #include "formats/hdf5/internal/names.h"
+#include "formats/hdf5/internal/parts.h"
 #include "formats/hdf5/internal/structure_writer.h"
 #include "formats/target_tensors.h"
 
@@ -256,13 +257,6 @@ Result<WritePlan> PlanCompressed(const WeightsRequest& request) {
   return plan;
 }
 
-// "out.h5" → "out-00002-of-00003.h5".
-std::string PartName(const std::string& file_name, std::uint64_t number, std::uint64_t total) {
-  const Path name(file_name);
-  return fmt::format("{}-{:05}-of-{:05}{}", name.stem().string(), number, total,
-                     name.extension().string());
-}
-
 // Rows of a tensor in a file.
 struct PlacedRows {
   std::uint32_t tensor = 0;
@@ -316,9 +310,8 @@ WritePlan PlanParts(const WeightsRequest& request) {
   WritePlan plan;
   plan.tensors = request.tensors;
   plan.files.push_back({.name = request.file_name});
-  for (std::uint64_t p = 1; p <= num_parts; ++p) {
-    plan.files.push_back(
-        {.name = PartName(request.file_name, p, num_parts), .size_bytes = kSuperblockBytes});
+  for (std::string& name : PartNames(request.file_name, num_parts, request.names_in_use)) {
+    plan.files.push_back({.name = std::move(name), .size_bytes = kSuperblockBytes});
   }
   std::vector<NewDataSet> shown;
   for (const TargetTensor& tensor : plan.tensors) shown.push_back(DataSetOf(tensor));

@@ -10,6 +10,7 @@
 #include "core/checkpoint/validate.h"
 #include "core/io/memory_storage.h"
 #include "formats/hdf5/internal/names.h"
+#include "formats/hdf5/internal/parts.h"
 #include "formats/hdf5/internal/source.h"
 #include "formats/hdf5/internal/structure_writer.h"
 #include "tests/testing/matchers.h"
@@ -68,6 +69,50 @@ TEST(PlanHdf5Test, PartsAreAboutEqualAndNamedInOrder) {
   EXPECT_EQ(bytes[0], 0);
   for (std::size_t f = 1; f < bytes.size(); ++f)
     EXPECT_NEAR(static_cast<double>(bytes[f]), 40013, 500);
+}
+
+TEST(PlanHdf5Test, PartsHaveNamesThatAreNotInUse) {
+  const auto names_beside = [](const std::vector<std::string>& in_use) {
+    WeightsRequest request =
+        RequestOf({{.key = "a", .dtype = DType::kFloat32, .shape = {100, 100}}});
+    request.files = 2;
+    request.names_in_use = in_use;
+    const auto planned = PlanHdf5(std::move(request));
+    EXPECT_THAT(planned, IsOk());
+    std::vector<std::string> names;
+    for (const WriteFile& file : planned->plan.files) names.push_back(file.name);
+    return names;
+  };
+  const auto usual = ElementsAre("out.h5", "out-00001-of-00002.h5", "out-00002-of-00002.h5");
+  EXPECT_THAT(names_beside({"out.h5", "out-00003-of-00003.h5"}), usual);
+  EXPECT_THAT(names_beside({"out-00002-of-00002.h5"}),
+              ElementsAre("out.h5", "out-00001-of-00002-b.h5", "out-00002-of-00002-b.h5"));
+  EXPECT_THAT(names_beside({"out-00001-of-00002-b.h5"}), usual);
+}
+
+TEST(PartTest, IsKnownByItsNameAndByWhoWroteIt) {
+  const std::unique_ptr<Storage> storage = MakeMemoryStorage();
+  const auto is_part = [&](const std::string& name) {
+    return IsPart(*storage, "/d/out.h5", "/d/" + name);
+  };
+  for (const char* const name :
+       {"out.h5", "outer-00001-of-00002.h5", "out-00001-of-00002.hdf5", "out-0001-of-0002.h5",
+        "out-00003-of-00002.h5", "out-00000-of-00002.h5", "out-00001-of-00002-c.h5"}) {
+    const auto other = is_part(name);
+    EXPECT_TRUE(other.ok() && !*other) << name;
+  }
+  ASSERT_THAT(storage->MakeDirectories("/d"), IsOk());
+  const NewStructure structure = EncodeStructure({kChunksGroup}, {}, 64);
+  Bytes file = structure.superblock;
+  file.resize(64);
+  Append(structure.tail, file);
+  for (const char* const name : {"out-00001-of-00002.h5", "out-00002-of-00002-b.h5"}) {
+    ASSERT_THAT(WriteSmallFile(*storage, std::string("/d/") + name, file), IsOk());
+    const auto part = is_part(name);
+    EXPECT_TRUE(part.ok() && *part) << name;
+  }
+  ASSERT_THAT(WriteSmallFile(*storage, "/d/out-00002-of-00002.h5", AsBytes("a text")), IsOk());
+  EXPECT_THAT(is_part("out-00002-of-00002.h5"), FailsWith(ErrorKind::kAlreadyExists));
 }
 
 class StructureTest : public ::testing::Test {
