@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/check.h"
+#include "core/base/endian.h"
 #include "core/base/units.h"
 #include "core/tensor/blocks.h"
 
@@ -23,6 +24,7 @@ constexpr std::uint64_t kMinScratchBytes = 256 * kKiB;
 // more than reading into old one.
 constexpr std::uint64_t kMaxStreamBytes = kMiB;
 constexpr std::size_t kMaxLocated = 1024;
+constexpr std::uint64_t kNumberBudget = 64 * kKiB;  // for the chunks of a tensor of one number
 
 // Two's complement, least significant byte first.
 void NegateInteger(MutableByteSpan element) {
@@ -219,6 +221,43 @@ Status ReadBox(const CheckpointSource& source, const GlobalTensor& tensor, const
   Gatherer gatherer(budget_bytes / 4);
   LocatedChunks chunks(source, budget_bytes);
   return TensorReader(tensor, gatherer, chunks).Read(box, out);
+}
+
+bool IsNumber(const GlobalTensor& tensor) {
+  switch (tensor.dtype) {
+    case DType::kFloat32:
+    case DType::kFloat64:
+    case DType::kInt32:
+    case DType::kInt64:
+    case DType::kBool:
+      return NumElements(tensor.shape) == 1;
+    default:
+      return false;
+  }
+}
+
+Result<double> ReadStoredNumber(const CheckpointSource& source, const GlobalTensor& tensor) {
+  CKPT_RETURN_IF_ERROR(source.index().CheckDeliverable(tensor.key));
+  if (!IsNumber(tensor)) {
+    return Error(ErrorKind::kBadMetadata, "a stored number has another type, or is not one")
+        .Tensor(tensor.key)
+        .Expected("one number of float32, float64, int32, int64 or bool")
+        .Actual(fmt::format("{} {}", DTypeName(tensor.dtype), FormatDims(tensor.shape)));
+  }
+  Bytes value(ElementBytes(tensor.dtype));
+  CKPT_RETURN_IF_ERROR(ReadBox(source, tensor, WholeBox(tensor.shape), value, kNumberBudget));
+  switch (tensor.dtype) {
+    case DType::kFloat32:
+      return static_cast<double>(LoadLe<float>(value.data()));
+    case DType::kFloat64:
+      return LoadLe<double>(value.data());
+    case DType::kInt32:
+      return static_cast<double>(LoadLe<std::int32_t>(value.data()));
+    case DType::kInt64:
+      return static_cast<double>(LoadLe<std::int64_t>(value.data()));
+    default:
+      return LoadLe<std::uint8_t>(value.data()) == 0 ? 0.0 : 1.0;
+  }
 }
 
 std::uint64_t StreamBlockBytes(std::uint64_t budget_bytes) {

@@ -111,6 +111,12 @@ class TensorReader {
 Status ReadBox(const CheckpointSource& source, const GlobalTensor& tensor, const Box& box,
                MutableByteSpan out, std::uint64_t budget_bytes);
 
+// Whether a tensor has one element, of float32, float64, int32, int64 or bool.
+[[nodiscard]] bool IsNumber(const GlobalTensor& tensor);
+
+// The element of a tensor that has one. Errors: kBadMetadata (it is no number), those of ReadBox.
+Result<double> ReadStoredNumber(const CheckpointSource& source, const GlobalTensor& tensor);
+
 // How many bytes at most a stream passes on at a time: a quarter of the budget, and what a cache
 // holds.
 [[nodiscard]] std::uint64_t StreamBlockBytes(std::uint64_t budget_bytes);

@@ -3,8 +3,10 @@
 #define CKPT_CORE_CHECKPOINT_SOURCE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/result.h"
@@ -42,6 +44,9 @@ struct RenderedObject {
   std::string json;
   std::vector<Problem> warnings;      // calls in its pickle, which are not executed
   std::vector<HeldTensor> held = {};  // tensors that the JSON only names
+  // What the JSON does not say of the tensors that it shows by dtype and SHA-256: the value, if it is
+  // one number. Not of an object that was stored as JSON.
+  std::map<std::pair<DType, std::string>, double> numbers = {};
 };
 
 // What checked the payload when a chunk was located or verified.

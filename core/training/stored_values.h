@@ -15,10 +15,6 @@ namespace ckpt {
 // CheckpointSource::ReadObject, kBadMetadata (it has another kind).
 Result<std::int64_t> ReadStoredInteger(const CheckpointSource& source, std::string_view key);
 
-// The element of a tensor that has one. Errors: kBadMetadata (it has several, or is none of float32,
-// float64, int32, int64 and bool), those of ReadBox.
-Result<double> ReadStoredNumber(const CheckpointSource& source, const GlobalTensor& tensor);
-
 // The members of an object whose flattened names begin with `prefix`, named by the rest and sorted.
 // Tuples become lists, dtypes their names. Nothing if there is no such object. Errors: those of
 // CheckpointSource::ReadObject, kBadMetadata.

@@ -1,5 +1,6 @@
 #include "formats/torch_save/object_item.h"
 
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -40,6 +41,10 @@ class TensorDigester {
 
   // If a tensor inside an object is damaged, the object has no digest, instead of a wrong one.
   Result<std::optional<pickle::TensorDigest>> Digest(pickle::NodeId node);
+  // Of the tensors that were digested and are one number, by dtype and digest.
+  [[nodiscard]] const std::map<std::pair<DType, std::string>, double>& numbers() const {
+    return numbers_;
+  }
   // Digests the tensors below `node` that have no digest yet.
   Result<std::vector<HeldTensor>> DigestRest(pickle::NodeId node);
 
@@ -50,6 +55,7 @@ class TensorDigester {
   const VerifyFunction& verify_;
   TensorSum digested_;
   std::set<pickle::NodeId> shown_;
+  std::map<std::pair<DType, std::string>, double> numbers_;
 };
 
 Result<std::string> TensorDigester::Sha256Of(const RebuiltTensor& tensor) {
@@ -64,6 +70,8 @@ Result<std::optional<pickle::TensorDigest>> TensorDigester::Digest(pickle::NodeI
   }
   CKPT_ASSIGN_OR_RETURN(RebuiltTensor tensor, RebuildTensor(container_, node));
   CKPT_ASSIGN_OR_RETURN(std::string sha256, Sha256Of(tensor));
+  CKPT_ASSIGN_OR_RETURN(const std::optional<double> number, NumberIn(tensor.array, tensor.shape));
+  if (number) numbers_[{tensor.array.dtype, sha256}] = *number;
   shown_.insert(node);
   return std::optional(pickle::TensorDigest{
       .shape = std::move(tensor.shape), .dtype = tensor.array.dtype, .sha256 = std::move(sha256)});
@@ -105,6 +113,7 @@ Result<RenderedObject> RenderObject(const TorchContainer& container, pickle::Nod
       pickle::RenderObject(container.pickle.graph, node, container.file->name(), key, options);
   if (!rendered.ok()) return std::move(rendered).status().File(container.file->name());
   for (const Problem& warning : container.warnings) rendered->warnings.push_back(warning);
+  rendered->numbers = digester.numbers();
   if (held == Held::kDigest) {
     Result<std::vector<HeldTensor>> rest = digester.DigestRest(node);
     if (!rest.ok()) return std::move(rest).status().File(container.file->name());

@@ -75,8 +75,8 @@ Result<FilesBeside> CheckBeside(Storage& storage, const Format& format, const Wr
   for (const DirectoryEntry& entry : entries) {
     const Path path = options.target.parent_path() / entry.name;
     if (path == options.target) continue;
-    const bool is_planned = std::ranges::find(plan.files, entry.name, &WriteFile::name) !=
-                            plan.files.end();
+    const bool is_planned =
+        std::ranges::find(plan.files, entry.name, &WriteFile::name) != plan.files.end();
     Result<bool> is_part = format.is_part(storage, options.target, path);
     if (!is_part.ok()) {
       // A target of one file has no use for the name.

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/endian.h"
+#include "core/checkpoint/read.h"
 #include "core/json/json_writer.h"
-#include "core/training/stored_values.h"
 #include "formats/pickle/writer.h"
 #include "formats/torch_save/torch_item.h"
 #include "formats/torch_save/torch_save_source.h"

@@ -11,10 +11,10 @@
 
 #include <fmt/format.h>
 
+#include "core/checkpoint/read.h"
 #include "core/json/json_copy.h"
 #include "core/json/json_writer.h"
 #include "core/tensor/shape.h"
-#include "core/training/stored_values.h"
 
 namespace ckpt::mp_rank {
 namespace {

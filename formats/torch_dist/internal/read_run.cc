@@ -77,22 +77,37 @@ class CommonState {
     if (entry == nullptr) {
       return Error(ErrorKind::kMissing, "the checkpoint has no common state").Tensor(kCommonKey);
     }
-    CKPT_ASSIGN_OR_RETURN(const RenderedObject object, source.ReadObject(*entry));
+    CKPT_ASSIGN_OR_RETURN(RenderedObject object, source.ReadObject(*entry));
     CKPT_ASSIGN_OR_RETURN(JsonDocument json, JsonDocument::Parse(object.json, kCommonKey));
-    return CommonState(std::move(json));
+    return CommonState(std::move(json), std::move(object.numbers));
   }
 
   [[nodiscard]] JsonCursor root() const { return json_.root(); }
 
+  // The value of a tensor that is one number; nothing if `value` is no such tensor.
+  [[nodiscard]] std::optional<double> NumberOf(const JsonCursor& value) const {
+    const std::optional<JsonCursor> tensor = value.Find("$tensor");
+    if (!tensor) return std::nullopt;
+    const std::optional<JsonCursor> dtype = tensor->Find("dtype");
+    const std::optional<JsonCursor> digest = tensor->Find("sha256");
+    if (!dtype || !digest) return std::nullopt;
+    const Result<std::string> name = dtype->Text();
+    const std::optional<DType> parsed = name.ok() ? ParseDType(*name) : std::nullopt;
+    const Result<std::string> sha256 = digest->Text();
+    if (!parsed || !sha256.ok()) return std::nullopt;
+    const auto found = numbers_.find({*parsed, *sha256});
+    return found == numbers_.end() ? std::nullopt : std::optional(found->second);
+  }
+
  private:
-  explicit CommonState(JsonDocument json) : json_(std::move(json)) {}
+  CommonState(JsonDocument json, std::map<std::pair<DType, std::string>, double> numbers)
+      : json_(std::move(json)), numbers_(std::move(numbers)) {}
+
   JsonDocument json_;
+  std::map<std::pair<DType, std::string>, double> numbers_;
 };
 
-// A count that Megatron stores as a float if its optimizer does.
-Result<std::int64_t> Count(const JsonCursor& value) {
-  if (const Result<std::int64_t> integer = value.Int64(); integer.ok()) return integer;
-  CKPT_ASSIGN_OR_RETURN(const double number, value.Double());
+Result<std::int64_t> WholeNumber(double number, const JsonCursor& value) {
   constexpr double kMost = 9007199254740992.0;  // 2^53
   if (number >= 0 && number <= kMost && std::floor(number) == number) {
     return static_cast<std::int64_t>(number);
@@ -102,14 +117,23 @@ Result<std::int64_t> Count(const JsonCursor& value) {
       .Actual(fmt::format("{} at {}", number, value.where()));
 }
 
-// How often an optimizer that is not distributed updated all its parameters.
-Result<std::int64_t> CommonStep(const JsonCursor& value) {
+// A count that Megatron stores as a float if its optimizer does.
+Result<std::int64_t> Count(const JsonCursor& value) {
+  if (const Result<std::int64_t> integer = value.Int64(); integer.ok()) return integer;
+  CKPT_ASSIGN_OR_RETURN(const double number, value.Double());
+  return WholeNumber(number, value);
+}
+
+// How often an optimizer updated all its parameters. Torch's own Adam counts in a tensor.
+Result<std::int64_t> Step(const CommonState& common, const JsonCursor& value) {
   if (value.kind() != JsonKind::kObject) return Count(value);
-  return Error(ErrorKind::kUnsupported,
-               "the number of updates is a tensor inside an object, whose value is not read")
+  if (const std::optional<double> number = common.NumberOf(value)) {
+    return WholeNumber(*number, value);
+  }
+  return Error(ErrorKind::kUnsupported, "the number of updates is no number")
       .Tensor(kCommonKey)
-      .Expected("param_groups with a number `step`, as a distributed optimizer stores them")
-      .Actual(fmt::format("a tensor at {}", value.where()));
+      .Expected("a number, or a tensor of one, as torch.save stores it")
+      .Actual(fmt::format("an object at {}", value.where()));
 }
 
 template <typename Read, typename T>
@@ -150,8 +174,8 @@ Status ReadSchedule(const JsonCursor& common, RunSchedule& schedule) {
   return ReadCount(*found, "wd_incr_steps", schedule.wd_incr_steps);
 }
 
-Result<ParamGroup> ReadGroup(const JsonCursor& stored, const RunSchedule& schedule,
-                             std::optional<std::int64_t> step) {
+Result<ParamGroup> ReadGroup(const CommonState& common, const JsonCursor& stored,
+                             const RunSchedule& schedule, std::optional<std::int64_t> step) {
   ParamGroup group = {.max_lr = schedule.max_lr, .min_lr = schedule.min_lr};
   CKPT_RETURN_IF_ERROR(ReadFlag(stored, "is_expert_parallel", group.is_expert_parallel));
   CKPT_RETURN_IF_ERROR(ReadNumber(stored, "wd_mult", group.wd_mult));
@@ -181,34 +205,35 @@ Result<ParamGroup> ReadGroup(const JsonCursor& stored, const RunSchedule& schedu
   }
   group.step = step.value_or(0);
   if (own) {
-    CKPT_ASSIGN_OR_RETURN(group.step, Count(*own));
+    CKPT_ASSIGN_OR_RETURN(group.step, Step(common, *own));
   }
   return group;
 }
 
 // One optimizer: {"optimizer": {"param_groups": […]}, …}, or its inner part alone. With several
 // optimizers, a dictionary of them by number.
-Status ReadOptimizer(const JsonCursor& stored, const RunSchedule& schedule,
-                     std::optional<std::int64_t> step, int depth, std::vector<ParamGroup>& groups) {
+Status ReadOptimizer(const CommonState& common, const JsonCursor& stored,
+                     const RunSchedule& schedule, std::optional<std::int64_t> step, int depth,
+                     std::vector<ParamGroup>& groups) {
   constexpr int kMaxDepth = 3;
   if (depth > kMaxDepth) return OkStatus();
   if (const auto common_step = stored.Find("common_step")) {
-    CKPT_ASSIGN_OR_RETURN(step, CommonStep(*common_step));
+    CKPT_ASSIGN_OR_RETURN(step, Step(common, *common_step));
   }
   if (const auto state = stored.Find("state")) {
     if (const auto common_step = state->Find("common_step")) {
-      CKPT_ASSIGN_OR_RETURN(step, CommonStep(*common_step));
+      CKPT_ASSIGN_OR_RETURN(step, Step(common, *common_step));
     }
   }
   if (const auto listed = stored.Find("param_groups")) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, listed->Items());
     for (const JsonCursor& item : items) {
-      CKPT_ASSIGN_OR_RETURN(groups.emplace_back(), ReadGroup(item, schedule, step));
+      CKPT_ASSIGN_OR_RETURN(groups.emplace_back(), ReadGroup(common, item, schedule, step));
     }
     return OkStatus();
   }
   if (const auto inner = stored.Find("optimizer")) {
-    return ReadOptimizer(*inner, schedule, step, depth + 1, groups);
+    return ReadOptimizer(common, *inner, schedule, step, depth + 1, groups);
   }
   const auto numbered = stored.Find("$dict");
   if (!numbered) return OkStatus();
@@ -216,14 +241,14 @@ Status ReadOptimizer(const JsonCursor& stored, const RunSchedule& schedule,
   for (const JsonCursor& pair : pairs) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> entry, pair.Items());
     if (entry.size() != 2) continue;
-    CKPT_RETURN_IF_ERROR(ReadOptimizer(entry[1], schedule, step, depth + 1, groups));
+    CKPT_RETURN_IF_ERROR(ReadOptimizer(common, entry[1], schedule, step, depth + 1, groups));
   }
   return OkStatus();
 }
 
-Status ReadGroups(const JsonCursor& common, TrainingRun& run) {
-  if (const auto stored = common.Find("optimizer")) {
-    CKPT_RETURN_IF_ERROR(ReadOptimizer(*stored, run.schedule, std::nullopt, 0, run.groups));
+Status ReadGroups(const CommonState& common, TrainingRun& run) {
+  if (const auto stored = common.root().Find("optimizer")) {
+    CKPT_RETURN_IF_ERROR(ReadOptimizer(common, *stored, run.schedule, std::nullopt, 0, run.groups));
   }
   if (run.groups.empty()) {
     return Error(ErrorKind::kMissing, "nothing says how often the optimizer updated the weights")
@@ -303,7 +328,7 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   CKPT_ASSIGN_OR_RETURN(const CommonState common, CommonState::Read(source));
   StoredRun stored;
   CKPT_RETURN_IF_ERROR(ReadSchedule(common.root(), stored.run.schedule));
-  CKPT_RETURN_IF_ERROR(ReadGroups(common.root(), stored.run));
+  CKPT_RETURN_IF_ERROR(ReadGroups(common, stored.run));
   CKPT_RETURN_IF_ERROR(ReadProgress(source, common.root(), detail, stored.run));
   std::map<std::string, std::map<std::string, std::string>> states;
   for (const GlobalTensor& tensor : source.index().tensors()) {

@@ -4,6 +4,7 @@
 
 #include "core/base/units.h"
 #include "core/checkpoint/digest.h"
+#include "core/checkpoint/read.h"
 
 namespace ckpt::torch_save {
 namespace {
@@ -48,6 +49,14 @@ class ArraySource final : public CheckpointSource {
 Result<std::string> DigestArray(const StoredArray& array, DimsView shape, HashAlgorithm algorithm) {
   CKPT_ASSIGN_OR_RETURN(const ArraySource source, ArraySource::Make(array, shape));
   return DigestTensor(source, source.index().tensors().front(), algorithm, kDigestBudgetBytes);
+}
+
+Result<std::optional<double>> NumberIn(const StoredArray& array, DimsView shape) {
+  CKPT_ASSIGN_OR_RETURN(const ArraySource source, ArraySource::Make(array, shape));
+  const GlobalTensor& tensor = source.index().tensors().front();
+  if (!IsNumber(tensor)) return std::optional<double>();
+  CKPT_ASSIGN_OR_RETURN(const double number, ReadStoredNumber(source, tensor));
+  return std::optional(number);
 }
 
 }  // namespace ckpt::torch_save

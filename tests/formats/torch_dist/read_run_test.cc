@@ -23,7 +23,7 @@ using testing::IsOk;
 class StatedSource final : public CheckpointSource {
  public:
   StatedSource(const std::vector<std::string>& tensors, std::string common)
-      : common_(std::move(common)) {
+      : common_({.type = "dict", .json = std::move(common), .warnings = {}}) {
     IndexBuilder builder;
     const FileId file = builder.AddFile("__0_0.distcp");
     const EncodingId raw = builder.AddEncoding("raw");
@@ -31,7 +31,7 @@ class StatedSource final : public CheckpointSource {
       builder.AddTensor(key, DType::kFloat32, {2});
       builder.AddChunk(Box{.offsets = {0}, .sizes = {2}}, file, raw, 0, 8);
     }
-    if (!common_.empty()) {
+    if (!common_.json.empty()) {
       builder.AddObject({.key = "common_state", .file = file, .encoding = raw, .size_bytes = 1});
     }
     index_ = builder.Build().value();
@@ -43,13 +43,18 @@ class StatedSource final : public CheckpointSource {
     return Error(ErrorKind::kInternal, "no values").Tensor(tensor.key);
   }
   [[nodiscard]] Result<RenderedObject> ReadObject(const ObjectEntry& /*object*/) const override {
-    return RenderedObject{.type = "dict", .json = common_, .warnings = {}};
+    return common_;
   }
   [[nodiscard]] Result<std::uint64_t> FileSize(FileId /*file*/) const override { return 8; }
   [[nodiscard]] Protection protection() const override { return {}; }
 
+  // What the common state does not say of its tensors.
+  void AddNumber(DType dtype, const std::string& sha256, double number) {
+    common_.numbers[{dtype, sha256}] = number;
+  }
+
  private:
-  std::string common_;
+  RenderedObject common_;
   CheckpointIndex index_;
 };
 
@@ -103,6 +108,25 @@ TEST(ReadRunTest, ReadsSeveralOptimizers) {
   EXPECT_TRUE(stored->main_weights.empty());
 }
 
+// As an optimizer that is not distributed has it with torch's own Adam.
+TEST(ReadRunTest, ReadsAStepInATensor) {
+  StatedSource source(
+      kTensors,
+      State(
+          R"({"optimizer": {"state": {"common_step":)"
+          R"( {"$tensor": {"shape": [], "dtype": "float32", "sha256": "ab"}}},)"
+          R"( "param_groups": [{"wd_mult": 1.0}, {"wd_mult": 0.0}]}, "fp32_from_fp16_params": []})"));
+  source.AddNumber(DType::kInt32, "ab", 5);
+  EXPECT_THAT(ReadRun(source, RunDetail::kToResume), FailsWith(ErrorKind::kUnsupported));
+  source.AddNumber(DType::kFloat32, "ab", 2.5);
+  EXPECT_THAT(ReadRun(source, RunDetail::kToResume), FailsWith(ErrorKind::kBadMetadata));
+  source.AddNumber(DType::kFloat32, "ab", 2);
+  const auto stored = ReadRun(source, RunDetail::kToResume);
+  ASSERT_THAT(stored, IsOk());
+  ASSERT_EQ(stored->run.groups.size(), 2U);
+  EXPECT_EQ(stored->run.groups[1].step, 2);
+}
+
 TEST(ReadRunTest, HoldsNoneWithoutAnOptimizer) {
   EXPECT_FALSE(HoldsRun(StatedSource({"w", "decoder.optimizer"}, "{}").index()));
 }
@@ -141,7 +165,7 @@ std::vector<Refused> Cases() {
       {"NegativeStep", Groups(R"({"step": -2.0})"), ErrorKind::kBadMetadata, "not a whole number"},
       {"HugeStep", Groups(R"({"step": 1e300})"), ErrorKind::kBadMetadata, "not a whole number"},
       {"StepInATensor", State(R"({"state": {"common_step": {"$tensor": {}}}, "param_groups": []})"),
-       ErrorKind::kUnsupported, "a tensor inside an object"},
+       ErrorKind::kUnsupported, "the number of updates is no number"},
       {"UnequalSteps", Groups(R"({"step": 2}, {"step": 3})"), ErrorKind::kUnsupported,
        "unequally often"},
       {"BetasThatAreNoTuple", Groups(R"({"step": 2, "betas": [0.8, 0.9]})"),

@@ -129,5 +129,26 @@ TEST(TorchContainerTest, AFlippedTensorIsNoPartOfAnObject) {
   EXPECT_THAT(render(), FailsWith(ErrorKind::kChecksum));
 }
 
+TEST(TorchContainerTest, ATensorOfOneNumberSaysItsValue) {
+  const std::string tensor =
+      "ctorch._utils\n_rebuild_tensor_v2\n((Vstorage\nctorch\nFloatStorage\nV0\nVcpu\nI2\ntQ";
+  zip::Writer zip;
+  zip.Add("data.pkl",
+          AsBytes("(" + tensor + "I1\n(t(tI00\n(ttR" + tensor + "I0\n(I2\nt(I1\ntI00\n(ttRt."));
+  Bytes elements;
+  for (const float element : {7.0F, 3.0F}) AppendLe(element, elements);
+  zip.Add("data/0", elements);
+  const auto container =
+      OpenTorchFile(MakeMemoryFile("a.pt", std::move(zip).Finish().front().bytes));
+  ASSERT_THAT(container, IsOk());
+  const auto object = RenderItem(*container, container->pickle.root, "");
+  ASSERT_THAT(object, IsOk());
+  ASSERT_EQ(object->numbers.size(), 1U);
+  const auto& [stored, number] = *object->numbers.begin();
+  EXPECT_EQ(stored.first, DType::kFloat32);
+  EXPECT_THAT(object->json, HasSubstr(stored.second));
+  EXPECT_EQ(number, 3.0);
+}
+
 }  // namespace
 }  // namespace ckpt::torch_save

@@ -80,13 +80,6 @@ def optimizer_of(args, parts):
     return optimizer, scheduler
 
 
-def with_plain_steps(state):
-    """Torch's own Adam counts updates in a tensor, which dist_checkpointing pickles into the common state; others count in a number."""
-    if isinstance(state, dict):
-        return {key: int(value) if key == "common_step" else with_plain_steps(value) for key, value in state.items()}
-    return state
-
-
 def save_legacy(state, optimizer):
     """As Megatron-LM's save_checkpoint does."""
     target = OUT / "legacy" / f"iter_{ITERATION:07}" / mp_rank_model.directory()
@@ -121,7 +114,7 @@ def save_core(beginning, rank, optimizer):
     target = OUT / "core" / f"iter_{ITERATION:07}"
     target.mkdir(parents=True, exist_ok=True)
     state = beginning | rank.sharded(metadata)
-    state["optimizer"] = with_plain_steps(optimizer.sharded_state_dict(state, metadata=groups))
+    state["optimizer"] = optimizer.sharded_state_dict(state, metadata=groups)
     dist_checkpointing.save(state, str(target), **peer.only(
         dist_checkpointing.save, content_metadata=metadata, async_strategy="mcore", validate_access_integrity=False))
 
