@@ -39,6 +39,15 @@ Status CheckSchedule(const TrainingRun& run, const layout::Configuration& args,
       .Actual(fmt::format("{} samples", samples));
 }
 
+std::optional<std::int64_t> UpdatesOfSchedule(const TrainingRun& run,
+                                              const layout::Configuration& args) {
+  const std::optional<std::int64_t> batch = BatchOf(run);
+  const std::int64_t samples = run.schedule.num_steps;
+  if (!batch || StoredBatch(args).value_or(*batch) != *batch) return std::nullopt;
+  if (samples < 0 || samples > run.consumed_samples || samples % *batch != 0) return std::nullopt;
+  return samples / *batch;
+}
+
 std::optional<std::int64_t> StoredBatch(const layout::Configuration& args) {
   const auto found = args.find("global_batch_size");
   const std::int64_t* const batch = found == args.end() ? nullptr : found->second.AsInt();

@@ -23,6 +23,11 @@ namespace ckpt::megatron {
 Status CheckSchedule(const TrainingRun& run, const layout::Configuration& args,
                      std::string_view key);
 
+// How often an optimizer that does not count updated the weights: the schedule takes a step after
+// every update. Nothing if batches were unequal, or the schedule is not at a multiple of them.
+[[nodiscard]] std::optional<std::int64_t> UpdatesOfSchedule(const TrainingRun& run,
+                                                            const layout::Configuration& args);
+
 // The run's global_batch_size, in samples; nothing if `args` do not say it.
 [[nodiscard]] std::optional<std::int64_t> StoredBatch(const layout::Configuration& args);
 

@@ -92,8 +92,8 @@ Status CheckWhole(const OptimizerState& state, const std::vector<std::vector<Ran
   return absent;
 }
 
-// How often all parameters were updated.
-Result<std::int64_t> FindStep(const RankSet& set) {
+// How often all parameters were updated; nothing if the optimizer, as SGD, does not count.
+Result<std::optional<std::int64_t>> FindStep(const RankSet& set) {
   std::set<double> steps;
   for (std::size_t rank = 0; rank < set.files.size(); ++rank) {
     const auto collect = [&]() -> Status {
@@ -103,15 +103,11 @@ Result<std::int64_t> FindStep(const RankSet& set) {
     };
     if (Status status = collect(); !status.ok()) return std::move(status).File(set.names[rank]);
   }
-  if (steps.empty()) {
-    return Error(ErrorKind::kMissing, "nothing says how often the optimizer updated the weights")
-        .File(set.names.front())
-        .Tensor(kOptimizerMember);
-  }
+  if (steps.empty()) return std::optional<std::int64_t>();
   constexpr double kMost = 9007199254740992.0;  // 2^53
   const double first = *steps.begin();
   if (steps.size() == 1 && first >= 0 && first <= kMost && std::floor(first) == first) {
-    return static_cast<std::int64_t>(first);
+    return std::optional(static_cast<std::int64_t>(first));
   }
   return Error(ErrorKind::kUnsupported, "parameters were updated unequally often")
       .File(set.names.front())
@@ -123,7 +119,7 @@ Result<std::int64_t> FindStep(const RankSet& set) {
 // What Megatron-Core has in its common state, from the first rank's file.
 Result<RenderedObject> RenderCommonState(const RankSet& set) {
   const TorchSaveSource& file = *set.files.front();
-  CKPT_ASSIGN_OR_RETURN(const std::int64_t step, FindStep(set));
+  CKPT_ASSIGN_OR_RETURN(const std::optional<std::int64_t> step, FindStep(set));
   JsonWriter json;
   json.BeginObject();
   for (const std::string& member : file.members()) {

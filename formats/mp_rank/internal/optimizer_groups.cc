@@ -184,8 +184,11 @@ Status TakeGroup(const Optimizer& optimizer, const GroupMembers& members,
   return OkStatus();
 }
 
-Status RenderOptimizer(const Optimizer& optimizer, std::int64_t step, JsonWriter& json) {
-  json.BeginObject().Key("common_step").Int(step).Key(kGroups).BeginArray();
+Status RenderOptimizer(const Optimizer& optimizer, std::optional<std::int64_t> step,
+                       JsonWriter& json) {
+  json.BeginObject();
+  if (step) json.Key("common_step").Int(*step);
+  json.Key(kGroups).BeginArray();
   for (const JsonCursor& group : optimizer.groups) {
     json.BeginObject();
     CKPT_ASSIGN_OR_RETURN(const auto members, group.Members());
@@ -249,7 +252,7 @@ Status CollectSteps(const TorchSaveSource& file, const JsonCursor& member,
   return OkStatus();
 }
 
-Result<std::string> RenderGroups(const JsonCursor& member, std::int64_t step) {
+Result<std::string> RenderGroups(const JsonCursor& member, std::optional<std::int64_t> step) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<Optimizer> optimizers, FindOptimizers(member));
   JsonWriter json;
   if (member.kind() != JsonKind::kArray) {

@@ -4,6 +4,7 @@
 #define CKPT_FORMATS_MP_RANK_INTERNAL_OPTIMIZER_GROUPS_H_
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -37,8 +38,9 @@ Result<std::vector<ParameterState>> ReadGroupedStates(const TorchSaveSource& fil
 Status CollectSteps(const TorchSaveSource& file, const JsonCursor& member, std::set<double>& steps);
 
 // The groups' settings as Megatron-Core keeps them in its common state: `{"param_groups": […]}`, or
-// several optimizers by number. `step`: of groups that do not count updates. Errors: kBadMetadata.
-Result<std::string> RenderGroups(const JsonCursor& member, std::int64_t step);
+// several optimizers by number. `step`: how often parameters were updated, if that is known. Errors:
+// kBadMetadata.
+Result<std::string> RenderGroups(const JsonCursor& member, std::optional<std::int64_t> step);
 
 }  // namespace ckpt::mp_rank
 

@@ -26,6 +26,10 @@ namespace {
 
 using layout::Configuration;
 
+// What SGD stores for a parameter. It does not count updates.
+constexpr std::string_view kMomentOfSgd = "momentum_buffer";
+constexpr std::int64_t kUncounted = -1;
+
 // Of what an optimizer stores for a parameter, the exact value of the parameter itself.
 constexpr std::array<std::string_view, 2> kMainNames = {"param", "fp32_param"};
 
@@ -246,15 +250,40 @@ Status ReadOptimizer(const CommonState& common, const JsonCursor& stored,
   return OkStatus();
 }
 
-Status ReadGroups(const CommonState& common, TrainingRun& run) {
+bool UsesSgd(const CheckpointIndex& index) {
+  return std::ranges::any_of(index.tensors(), [](const GlobalTensor& tensor) {
+    const auto state = StateIn(tensor.key);
+    return state && state->first == kMomentOfSgd;
+  });
+}
+
+Status ReadGroups(const CheckpointIndex& index, const CommonState& common, TrainingRun& run) {
+  std::optional<std::int64_t> step;
+  if (UsesSgd(index)) step = kUncounted;
   if (const auto stored = common.root().Find("optimizer")) {
-    CKPT_RETURN_IF_ERROR(ReadOptimizer(common, *stored, run.schedule, std::nullopt, 0, run.groups));
+    CKPT_RETURN_IF_ERROR(ReadOptimizer(common, *stored, run.schedule, step, 0, run.groups));
   }
-  if (run.groups.empty()) {
-    return Error(ErrorKind::kMissing, "nothing says how often the optimizer updated the weights")
-        .Tensor(kCommonKey)
-        .Expected("optimizer, with param_groups")
-        .Hint("ckpt-train --set finetune=true takes the weights alone");
+  if (!run.groups.empty()) return OkStatus();
+  return Error(ErrorKind::kMissing, "nothing says how often the optimizer updated the weights")
+      .Tensor(kCommonKey)
+      .Expected("optimizer, with param_groups")
+      .Hint("ckpt-train --set finetune=true takes the weights alone");
+}
+
+// `run` has its groups, its progress and its schedule.
+Status CountUpdates(const Configuration& args, TrainingRun& run) {
+  const std::optional<std::int64_t> scheduled = megatron::UpdatesOfSchedule(run, args);
+  for (ParamGroup& group : run.groups) {
+    if (group.step != kUncounted) continue;
+    if (!scheduled) {
+      return Error(ErrorKind::kMissing, "neither the optimizer nor its schedule counts updates")
+          .Tensor(kCommonKey)
+          .Expected("equal batches, of which the schedule has counted a whole number")
+          .Actual(fmt::format("{} samples, where {} iterations consumed {}", run.schedule.num_steps,
+                              run.iteration, run.consumed_samples))
+          .Hint("ckpt-convert --weights-only leaves the optimizer out");
+    }
+    group.step = *scheduled;
   }
   for (const ParamGroup& group : run.groups) {
     if (group.step == run.finished_updates()) continue;
@@ -273,9 +302,7 @@ Result<std::int64_t> NeededArg(const Configuration& args, std::string_view name)
   return Error(ErrorKind::kMissing, fmt::format("args have no number {}", name)).Tensor(kCommonKey);
 }
 
-Status ReadProgress(const CheckpointSource& source, const JsonCursor& common, RunDetail detail,
-                    TrainingRun& run) {
-  CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
+Status ReadProgress(const JsonCursor& common, const Configuration& args, TrainingRun& run) {
   run.args.assign(args.begin(), args.end());
   CKPT_ASSIGN_OR_RETURN(const JsonCursor iteration, common.At("iteration"));
   CKPT_ASSIGN_OR_RETURN(run.iteration, iteration.Int64());
@@ -289,9 +316,7 @@ Status ReadProgress(const CheckpointSource& source, const JsonCursor& common, Ru
       run.num_floating_point_operations = *number;
     }
   }
-  CKPT_RETURN_IF_ERROR(ReadNumber(common, kOperations, run.num_floating_point_operations));
-  if (detail == RunDetail::kWhole) return OkStatus();
-  return megatron::CheckSchedule(run, args, kCommonKey);
+  return ReadNumber(common, kOperations, run.num_floating_point_operations);
 }
 
 // Every weight that the optimizer updates must have every moment.
@@ -328,8 +353,13 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   CKPT_ASSIGN_OR_RETURN(const CommonState common, CommonState::Read(source));
   StoredRun stored;
   CKPT_RETURN_IF_ERROR(ReadSchedule(common.root(), stored.run.schedule));
-  CKPT_RETURN_IF_ERROR(ReadGroups(common, stored.run));
-  CKPT_RETURN_IF_ERROR(ReadProgress(source, common.root(), detail, stored.run));
+  CKPT_RETURN_IF_ERROR(ReadGroups(source.index(), common, stored.run));
+  CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
+  CKPT_RETURN_IF_ERROR(ReadProgress(common.root(), args, stored.run));
+  CKPT_RETURN_IF_ERROR(CountUpdates(args, stored.run));
+  if (detail == RunDetail::kToResume) {
+    CKPT_RETURN_IF_ERROR(megatron::CheckSchedule(stored.run, args, kCommonKey));
+  }
   std::map<std::string, std::map<std::string, std::string>> states;
   for (const GlobalTensor& tensor : source.index().tensors()) {
     if (const auto state = StateIn(tensor.key)) states[state->first][tensor.key] = state->second;

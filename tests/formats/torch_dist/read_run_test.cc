@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -125,6 +126,30 @@ TEST(ReadRunTest, ReadsAStepInATensor) {
   ASSERT_THAT(stored, IsOk());
   ASSERT_EQ(stored->run.groups.size(), 2U);
   EXPECT_EQ(stored->run.groups[1].step, 2);
+}
+
+// SGD does not count updates, but the schedule counts samples.
+TEST(ReadRunTest, FindsOutHowOftenSgdUpdated) {
+  const auto read = [](int iteration, int batch, int samples) {
+    const std::vector<std::string> tensors = {"w", "optimizer.state.fp32_param.w",
+                                              "optimizer.state.momentum_buffer.w"};
+    const std::string common = fmt::format(
+        R"({{"args": {{"$object": {{"class": "argparse.Namespace", "state": )"
+        R"({{"consumed_train_samples": 20, "global_batch_size": {}}}}}}}, "iteration": {}, )"
+        R"("opt_param_scheduler": {{"num_steps": {}}}, )"
+        R"("optimizer": {{"optimizer": {{"param_groups": [{{"momentum": 0.9}}]}}}}}})",
+        batch, iteration, samples);
+    return ReadRun(StatedSource(tensors, common), RunDetail::kToResume);
+  };
+  const auto stored = read(5, 4, 12);  // two updates were skipped
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(stored->run.finished_updates(), 3);
+  ASSERT_EQ(stored->moments.size(), 1U);
+  EXPECT_EQ(stored->moments[0].name, "momentum_buffer");
+  EXPECT_THAT(read(6, 4, 12), FailsWith(ErrorKind::kMissing));  // unequal batches
+  EXPECT_THAT(read(5, 8, 16), FailsWith(ErrorKind::kMissing));  // of another size than at the end
+  EXPECT_THAT(read(5, 4, 13), FailsWith(ErrorKind::kMissing));
+  EXPECT_THAT(read(5, 4, 24), FailsWith(ErrorKind::kMissing));
 }
 
 TEST(ReadRunTest, HoldsNoneWithoutAnOptimizer) {
