@@ -30,6 +30,12 @@ struct ParamGroup {
   double eps = 1e-8;
   double weight_decay = 0;  // including wd_mult
   std::int64_t step = 0;    // finished updates; also decoded
+  // What Megatron's versions say of the embedding and the head if these have a rate of their own
+  // (decoupled_lr): that it is so, or that the group's rate is not the run's.
+  bool is_decoupled_lr = false;
+  bool default_config = true;
+
+  [[nodiscard]] bool has_own_rate() const { return is_decoupled_lr || !default_config; }
 
   friend bool operator==(const ParamGroup&, const ParamGroup&) = default;
 };
@@ -61,8 +67,10 @@ struct TrainingRun {
   RunSchedule schedule = {};
   std::vector<ParamGroup> groups = {};
   // Every trained parameter by its live name without wrappers, with fc1 as one parameter
-  // ("decoder.layers.0.mlp.linear_fc1.weight"), and its position in `groups`.
+  // ("decoder.layers.0.mlp.linear_fc1.weight"), and its position in `groups`. If
+  // `others_by_decay`, those are not named that follow from whether they decay.
   std::vector<std::pair<std::string, std::size_t>> group_of = {};
+  bool others_by_decay = false;
   std::uint64_t seed = 0;  // for the random states that Megatron requires
   int tensor_ranks = 1;    // each needs its own random states
 

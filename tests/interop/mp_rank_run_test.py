@@ -22,7 +22,9 @@ CONFIGS = {
 # Of each model: tensor, pipeline, virtual pipeline, expert and data-parallel ranks, and the optimizer.
 CASES = [("llama", "1,2,2,1,2", "distributed"), ("llama", "1,2,2,1,1", "plain", "--fp32"), ("tied", "2,2,1,1,1", "distributed"),
          ("tied", "2,1,1,1,1", "plain"), ("moe", "2,1,1,2,2", "distributed"), ("moe", "1,2,1,2,2", "plain"), ("moe", "1,2,1,2,2", "distributed"),
-         ("llama", "1,1,1,1,1", "plain", "--sgd"), ("tied", "2,2,1,1,1", "plain", "--sgd", "--fp32")]
+         ("llama", "1,1,1,1,1", "plain", "--sgd"), ("tied", "2,2,1,1,1", "plain", "--sgd", "--fp32"),
+         ("llama", "1,2,1,1,1", "plain", "--decoupled"), ("tied", "2,2,1,1,1", "plain", "--decoupled"),
+         ("moe", "1,1,1,2,2", "distributed", "--decoupled")]
 # The same, whose buffers are cut in buckets of so many elements.
 GAPS = [("1,1,1,1,2", 3000), ("2,2,2,1,1", 700), ("1,2,1,1,2", None)]
 # Forms with names of their own for weights, exact values and moments.
@@ -78,6 +80,21 @@ def test_the_ranks_files_are_the_training_state(case, trained, tmp_path):
     problems = tools.inspect("verify", run / "legacy")["problems"]
     assert [problem["actual"].split(",")[0] for problem in problems] == ["rng_state"]
     is_same_run(run / "legacy", run / "core", tmp_path)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "--decoupled" in case], ids=lambda case: " ".join(case))
+def test_embedding_and_head_keep_a_rate_of_their_own(case, trained, tmp_path):
+    tools.convert("convert", trained(*case) / "legacy", tmp_path / "fsdp2", "--to", "dcp", "--naming", "fsdp2")
+    show = lambda key: tools.inspect("show", tmp_path / "fsdp2", key)["value"]
+    rates = {name: show(f"optim.param_groups.{g}.initial_lr") for g in range(3) for name in show(f"optim.param_groups.{g}.params")}
+    own = {name for name, rate in rates.items() if rate == 0.003}
+    assert own == {"model.embed_tokens.weight"} | ({"lm_head.weight"} if case[0] != "tied" else set())
+    assert {rates[name] for name in set(rates) - own} == {0.01}
+    # And back: each group has what Megatron said of it.
+    tools.convert("convert", tmp_path / "fsdp2", tmp_path / "back", "--to", "torch_dist")
+    tools.convert("convert", trained(*case) / "legacy", tmp_path / "there", "--to", "torch_dist")
+    states = [tools.inspect("show", tmp_path / name, "common_state")["value"]["optimizer"] for name in ("there", "back")]
+    assert states[0] == states[1]
 
 
 @pytest.mark.parametrize("sizes,bucket", GAPS, ids=lambda value: str(value))

@@ -69,7 +69,8 @@ std::optional<std::size_t> FindGroup(const std::map<std::string, std::size_t>& g
   return found == group_of.end() ? std::nullopt : std::optional(found->second);
 }
 
-// A parameter of the target is in the group of those that it is made of.
+// A parameter of the target is in the group of those that it is made of. If others follow from their
+// decay, they are left out.
 Result<GroupOf> GroupBySource(const TrainingState& state, const DistinctGroups& distinct,
                               const Format& target, const ModelView& view) {
   GroupOf group_of;
@@ -98,6 +99,7 @@ Result<GroupOf> GroupBySource(const TrainingState& state, const DistinctGroups& 
       if (nest.is_zero_fill()) continue;
       const std::string& from = name_at.at(nest.source);
       const std::optional<std::size_t> own = FindGroup(in_source, from);
+      if (!own && state.run.others_by_decay) continue;
       if (!own) {
         unknown.Add(Error(ErrorKind::kMissing, "no group of the optimizer has a trained weight")
                         .Tensor(from));
@@ -115,18 +117,21 @@ Result<GroupOf> GroupBySource(const TrainingState& state, const DistinctGroups& 
   return group_of;
 }
 
-// Megatron lets biases and all other vectors decay less than matrices.
-Result<GroupOf> GroupByDecay(const std::vector<ParamGroup>& groups,
+// Megatron lets biases and all other vectors decay less than matrices. The groups of `known`
+// parameters have no others.
+Result<GroupOf> GroupByDecay(const std::vector<ParamGroup>& groups, const GroupOf& known,
                              const std::vector<std::string>& moments, const Format& target,
                              const ModelView& view) {
-  const auto decays = [](const ParamGroup& group) { return group.wd_mult != 0; };
-  const std::size_t of_matrices =
-      static_cast<std::size_t>(std::ranges::find_if(groups, decays) - groups.begin());
-  const std::size_t of_vectors =
-      static_cast<std::size_t>(std::ranges::find_if_not(groups, decays) - groups.begin());
-  const bool are_told_apart =
-      groups.size() == 1 || (groups.size() == 2 && of_matrices < 2 && of_vectors < 2);
-  if (!are_told_apart) {
+  const std::map<std::string_view, std::size_t> told(known.begin(), known.end());
+  std::vector<std::size_t> of_matrices;
+  std::vector<std::size_t> of_vectors;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const bool is_told = std::ranges::find(known, g, &GroupOf::value_type::second) != known.end();
+    if (!is_told) (groups[g].wd_mult != 0 ? of_matrices : of_vectors).push_back(g);
+  }
+  if (of_matrices.empty()) of_matrices = of_vectors;
+  if (of_vectors.empty()) of_vectors = of_matrices;
+  if (of_matrices.size() != 1 || of_vectors.size() != 1) {
     return Error(ErrorKind::kUnsupported,
                  "the source does not say which parameters belong to which of its groups")
         .Expected("one group that decays and one that does not, at most")
@@ -145,7 +150,10 @@ Result<GroupOf> GroupByDecay(const std::vector<ParamGroup>& groups,
     });
     if (!is_trained) continue;
     const bool is_vector = tensor.shape.size() < 2;
-    group_of.emplace_back(name, groups.size() == 1 ? 0 : is_vector ? of_vectors : of_matrices);
+    const auto own = told.find(name);
+    group_of.emplace_back(name, own != told.end() ? own->second
+                                : is_vector       ? of_vectors.front()
+                                                  : of_matrices.front());
   }
   return group_of;
 }
@@ -226,11 +234,15 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
   run.tensor_ranks = 1;
   DistinctGroups distinct = MergeExperts(run.groups);
   run.groups = distinct.groups;
-  if (run.group_of.empty()) {
-    CKPT_ASSIGN_OR_RETURN(run.group_of, GroupByDecay(run.groups, state.moment_names, target, view));
-  } else {
+  const bool are_all_named = !run.group_of.empty() && !run.others_by_decay;
+  if (!run.group_of.empty()) {
     CKPT_ASSIGN_OR_RETURN(run.group_of, GroupBySource(state, distinct, target, view));
   }
+  if (!are_all_named) {
+    CKPT_ASSIGN_OR_RETURN(run.group_of,
+                          GroupByDecay(run.groups, run.group_of, state.moment_names, target, view));
+  }
+  run.others_by_decay = false;
   return run;
 }
 

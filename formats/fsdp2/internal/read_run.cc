@@ -158,6 +158,8 @@ Status RefuseSettings(const ObjectFields& fields, const std::string& prefix) {
 // What torch does not keep in a group.
 Status ReadRest(const ObjectFields& own, ParamGroup& group) {
   CKPT_RETURN_IF_ERROR(own.Read("is_expert_parallel", group.is_expert_parallel));
+  CKPT_RETURN_IF_ERROR(own.Read("default_config", group.default_config));
+  CKPT_RETURN_IF_ERROR(own.Read("is_decoupled_lr", group.is_decoupled_lr));
   CKPT_RETURN_IF_ERROR(own.Read("wd_mult", group.wd_mult));
   CKPT_RETURN_IF_ERROR(own.Read("lr_mult", group.lr_mult));
   CKPT_RETURN_IF_ERROR(own.Read("max_lr", group.max_lr));

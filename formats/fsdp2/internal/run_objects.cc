@@ -65,11 +65,16 @@ std::vector<ObjectField> TorchFields(const ParamGroup& group, const TrainingRun&
 }
 
 std::vector<ObjectField> RestOf(const ParamGroup& group) {
-  return {{"is_expert_parallel", PickleValue(group.is_expert_parallel)},
-          {"wd_mult", PickleValue(group.wd_mult)},
-          {"lr_mult", PickleValue(group.lr_mult)},
-          {"max_lr", PickleValue(group.max_lr)},
-          {"min_lr", PickleValue(group.min_lr)}};
+  std::vector<ObjectField> fields = {{"is_expert_parallel", PickleValue(group.is_expert_parallel)},
+                                     {"wd_mult", PickleValue(group.wd_mult)},
+                                     {"lr_mult", PickleValue(group.lr_mult)},
+                                     {"max_lr", PickleValue(group.max_lr)},
+                                     {"min_lr", PickleValue(group.min_lr)}};
+  if (group.has_own_rate()) {
+    fields.push_back({"default_config", PickleValue(group.default_config)});
+    fields.push_back({"is_decoupled_lr", PickleValue(group.is_decoupled_lr)});
+  }
+  return fields;
 }
 
 Bytes PickleTexts(const std::vector<std::string>& texts) {

@@ -44,6 +44,8 @@ std::optional<std::string> ParameterIn(std::string_view key, std::string_view pr
 Result<ParamGroup> ReadGroup(const ObjectFields& fields, const RunSchedule& schedule) {
   ParamGroup group = {.max_lr = schedule.max_lr, .min_lr = schedule.min_lr};
   CKPT_RETURN_IF_ERROR(fields.Read("is_expert_parallel", group.is_expert_parallel));
+  CKPT_RETURN_IF_ERROR(fields.Read("default_config", group.default_config));
+  CKPT_RETURN_IF_ERROR(fields.Read("is_decoupled_lr", group.is_decoupled_lr));
   CKPT_RETURN_IF_ERROR(fields.Read("wd_mult", group.wd_mult));
   CKPT_RETURN_IF_ERROR(fields.Read("lr_mult", group.lr_mult));
   CKPT_RETURN_IF_ERROR(fields.Read("max_lr", group.max_lr));

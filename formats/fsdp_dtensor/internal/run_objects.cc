@@ -29,10 +29,10 @@ using megatron::PickleValue;
 
 std::vector<ObjectField> FieldsOf(const ParamGroup& group) {
   return {{"is_expert_parallel", PickleValue(group.is_expert_parallel)},
-          {"default_config", PickleValue(true)},
+          {"default_config", PickleValue(group.default_config)},
           {"wd_mult", PickleValue(group.wd_mult)},
           {"lr_mult", PickleValue(group.lr_mult)},
-          {"is_decoupled_lr", PickleValue(false)},
+          {"is_decoupled_lr", PickleValue(group.is_decoupled_lr)},
           {"max_lr", PickleValue(group.max_lr)},
           {"min_lr", PickleValue(group.min_lr)},
           {"lr", PickleValue(group.lr)},

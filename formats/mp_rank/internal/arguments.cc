@@ -29,6 +29,10 @@ class Reader {
     const bool* const flag = value == nullptr ? nullptr : value->AsBool();
     return flag != nullptr && *flag;
   }
+  [[nodiscard]] bool HasNumber(std::string_view name) const {
+    const layout::Value* const value = Find(name);
+    return value != nullptr && (value->AsFloat() != nullptr || value->AsInt() != nullptr);
+  }
   [[nodiscard]] bool Has(std::string_view name) const { return Find(name) != nullptr; }
 
  private:
@@ -102,6 +106,7 @@ Result<Arguments> ReadArguments(const TorchSaveSource& file) {
   arguments.ties_head = reader.Has("untie_embeddings_and_output_weights") &&
                         !reader.Flag("untie_embeddings_and_output_weights");
   ReadBuckets(reader, arguments);
+  arguments.decouples_rate = reader.HasNumber("decoupled_lr");
   arguments.qk_norms_decay = reader.Flag("apply_wd_to_qk_layernorm");
   arguments.divides_optimizer = reader.Flag("overlap_param_gather_with_optimizer_step");
   return arguments;

@@ -68,12 +68,24 @@ struct GroupMembers {
   std::vector<std::size_t> parameters = {};
 };
 
-// Groups in which a parameter that decays, or one that does not, can be. A single group has both.
-bool CanHold(const JsonCursor& group, bool decays, bool is_only) {
+bool FlagOf(const JsonCursor& group, std::string_view name, bool otherwise) {
+  const std::optional<JsonCursor> flag = group.Find(name);
+  if (!flag) return otherwise;
+  const Result<bool> value = flag->Bool();
+  return value.ok() ? *value : otherwise;
+}
+
+// Whether the parameter can be in the group. A single group has all.
+bool CanHold(const JsonCursor& group, const Parameter& parameter, bool is_only) {
+  if (is_only) return true;
+  // Megatron-Core says it by one of two flags, depending on the version.
+  const bool has_own_rate =
+      FlagOf(group, "is_decoupled_lr", false) || !FlagOf(group, "default_config", true);
+  if (has_own_rate != parameter.has_own_rate) return false;
   const std::optional<JsonCursor> factor = group.Find("wd_mult");
-  if (is_only || !factor) return true;
+  if (!factor) return true;
   const Result<double> number = factor->Double();
-  return number.ok() && (*number != 0) == decays;
+  return number.ok() && (*number != 0) == parameter.decays;
 }
 
 Result<std::vector<GroupMembers>> AssignParameters(const Optimizer& optimizer,
@@ -90,14 +102,15 @@ Result<std::vector<GroupMembers>> AssignParameters(const Optimizer& optimizer,
     std::vector<GroupMembers*> candidates;
     for (GroupMembers& members : used) {
       const bool can_hold =
-          CanHold(optimizer.groups[members.group], parameters[p].decays, used.size() == 1);
+          CanHold(optimizer.groups[members.group], parameters[p], used.size() == 1);
       if (can_hold) candidates.push_back(&members);
     }
     if (candidates.size() != 1) {
       return Error(ErrorKind::kUnsupported,
                    "nothing says to which of its groups the optimizer counts a parameter")
           .Tensor(parameters[p].key)
-          .Expected("one group that decays and one that does not, at most")
+          .Expected(
+              "one group that decays and one that does not, at most, beside that of decoupled_lr")
           .Actual(fmt::format("{} groups that may have it", candidates.size()));
     }
     candidates.front()->parameters.push_back(p);

@@ -52,6 +52,7 @@ std::vector<Parameter> ListParameters(std::span<const RankPart> parts, const Arg
          .part = local->part,
          .is_expert = HasExpertOptimizer(arguments) && IsOfExpert(local->name),
          .decays = !is_vector,
+         .has_own_rate = arguments.decouples_rate && (is_embedding || local->name == kHeadName),
          .is_shared = shares_embedding && (is_embedding || local->name == kHeadName)});
   }
   return parameters;

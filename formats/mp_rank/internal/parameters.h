@@ -18,9 +18,10 @@ struct Parameter {
   std::size_t position = 0;  // among the rank's parts
   std::string key;           // in the rank's file
   torch_save::RebuiltTensor weight;
-  std::int64_t part = 0;   // of the model, in a stage of an interleaved pipeline
-  bool is_expert = false;  // it has the optimizer of experts, which is another one
-  bool decays = true;      // Megatron lets no vector and no bias decay
+  std::int64_t part = 0;      // of the model, in a stage of an interleaved pipeline
+  bool is_expert = false;     // it has the optimizer of experts, which is another one
+  bool decays = true;         // Megatron lets no vector and no bias decay
+  bool has_own_rate = false;  // it is the embedding or the head, and the run has `decoupled_lr`
   bool is_shared = false;  // an embedding that another stage has, too: it has a bucket of its own
 };
 

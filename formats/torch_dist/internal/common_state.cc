@@ -39,10 +39,10 @@ void WriteContentMetadata(bool has_optimizer, PickleWriter& pickle) {
 void WriteGroup(const ParamGroup& group, PickleWriter& pickle) {
   pickle.BeginDict();
   pickle.Text("is_expert_parallel").Bool(group.is_expert_parallel);
-  pickle.Text("default_config").Bool(true);
+  pickle.Text("default_config").Bool(group.default_config);
   pickle.Text("wd_mult").Float(group.wd_mult);
   pickle.Text("lr_mult").Float(group.lr_mult);
-  pickle.Text("is_decoupled_lr").Bool(false);
+  pickle.Text("is_decoupled_lr").Bool(group.is_decoupled_lr);
   pickle.Text("max_lr").Float(group.max_lr);
   pickle.Text("min_lr").Float(group.min_lr);
   pickle.Text("lr").Float(group.lr);

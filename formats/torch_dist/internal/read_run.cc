@@ -30,6 +30,10 @@ using layout::Configuration;
 constexpr std::string_view kMomentOfSgd = "momentum_buffer";
 constexpr std::int64_t kUncounted = -1;
 
+// The weights to which decoupled_lr applies.
+constexpr std::array<std::string_view, 2> kDecoupled = {"embedding.word_embeddings.weight",
+                                                        "output_layer.weight"};
+
 // Of what an optimizer stores for a parameter, the exact value of the parameter itself.
 constexpr std::array<std::string_view, 2> kMainNames = {"param", "fp32_param"};
 
@@ -182,6 +186,8 @@ Result<ParamGroup> ReadGroup(const CommonState& common, const JsonCursor& stored
                              const RunSchedule& schedule, std::optional<std::int64_t> step) {
   ParamGroup group = {.max_lr = schedule.max_lr, .min_lr = schedule.min_lr};
   CKPT_RETURN_IF_ERROR(ReadFlag(stored, "is_expert_parallel", group.is_expert_parallel));
+  CKPT_RETURN_IF_ERROR(ReadFlag(stored, "default_config", group.default_config));
+  CKPT_RETURN_IF_ERROR(ReadFlag(stored, "is_decoupled_lr", group.is_decoupled_lr));
   CKPT_RETURN_IF_ERROR(ReadNumber(stored, "wd_mult", group.wd_mult));
   CKPT_RETURN_IF_ERROR(ReadNumber(stored, "lr_mult", group.lr_mult));
   CKPT_RETURN_IF_ERROR(ReadNumber(stored, "max_lr", group.max_lr));
@@ -319,6 +325,24 @@ Status ReadProgress(const JsonCursor& common, const Configuration& args, Trainin
   return ReadNumber(common, kOperations, run.num_floating_point_operations);
 }
 
+// The embedding and the head are in the group with a rate of its own, if the run asked for one.
+void NameDecoupled(const Configuration& args,
+                   const std::map<std::string, std::map<std::string, std::string>>& states,
+                   TrainingRun& run) {
+  const auto asked = args.find("decoupled_lr");
+  if (asked == args.end() || asked->second.AsFloat() == nullptr || states.empty()) return;
+  std::vector<std::size_t> own;
+  for (std::size_t g = 0; g < run.groups.size(); ++g) {
+    if (run.groups[g].has_own_rate()) own.push_back(g);
+  }
+  if (own.size() != 1) return;
+  run.others_by_decay = true;
+  for (const auto& [key, weight] : states.begin()->second) {
+    if (std::ranges::find(kDecoupled, weight) == kDecoupled.end()) continue;
+    run.group_of.emplace_back(weight, own.front());
+  }
+}
+
 // Every weight that the optimizer updates must have every moment.
 Status CheckMoments(const std::map<std::string, std::map<std::string, std::string>>& states) {
   std::set<std::string> trained;
@@ -365,6 +389,7 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
     if (const auto state = StateIn(tensor.key)) states[state->first][tensor.key] = state->second;
   }
   CKPT_RETURN_IF_ERROR(CheckMoments(states));
+  NameDecoupled(args, states, stored.run);
   for (auto& [name, tensors] : states) {
     if (std::ranges::find(kMainNames, name) != kMainNames.end()) {
       stored.main_weights = std::move(tensors);

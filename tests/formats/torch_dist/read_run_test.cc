@@ -18,7 +18,10 @@ namespace {
 
 using testing::FailsWith;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::IsOk;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 // Tensors without values, and a common state.
 class StatedSource final : public CheckpointSource {
@@ -126,6 +129,36 @@ TEST(ReadRunTest, ReadsAStepInATensor) {
   ASSERT_THAT(stored, IsOk());
   ASSERT_EQ(stored->run.groups.size(), 2U);
   EXPECT_EQ(stored->run.groups[1].step, 2);
+}
+
+// The embedding and the head are told apart from what decays like them.
+TEST(ReadRunTest, NamesWhatHasARateOfItsOwn) {
+  const auto read = [](const std::string& rate) {
+    std::vector<std::string> tensors;
+    for (const char* name : {"embedding.word_embeddings.weight", "w", "output_layer.weight"}) {
+      tensors.emplace_back(name);
+      tensors.push_back(std::string("optimizer.state.exp_avg.") + name);
+    }
+    return ReadRun(
+        StatedSource(
+            tensors,
+            R"({"args": {"$object": {"class": "argparse.Namespace", "state": )"
+            R"({"consumed_train_samples": 8, "decoupled_lr": )" +
+                rate +
+                R"(}}}, "iteration": 2, "optimizer": {"param_groups": [{"step": 2},)"
+                R"( {"step": 2, "default_config": false}, {"step": 2, "wd_mult": 0.0}]}})"),
+        RunDetail::kWhole);
+  };
+  const auto stored = read("0.5");
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_TRUE(stored->run.others_by_decay);
+  EXPECT_THAT(stored->run.group_of,
+              UnorderedElementsAre(Pair("embedding.word_embeddings.weight", 1),
+                                   Pair("output_layer.weight", 1)));
+  EXPECT_FALSE(stored->run.groups[1].default_config);
+  const auto others = read("null");  // something else has another rate
+  ASSERT_THAT(others, IsOk());
+  EXPECT_THAT(others->run.group_of, IsEmpty());
 }
 
 // SGD does not count updates, but the schedule counts samples.

@@ -1,6 +1,6 @@
 """Trains a model on real Megatron's ranks for some steps, and saves the same state in two forms.
 
-    mp_rank_train.py CORE FOLDER OUT TENSOR,PIPELINE,VIRTUAL,EXPERT,DATA KIND --sequential [--bucket ELEMENTS] [--fp32] [--sgd]
+    mp_rank_train.py CORE FOLDER OUT TENSOR,PIPELINE,VIRTUAL,EXPERT,DATA KIND --sequential [--bucket ELEMENTS] [--fp32] [--sgd] [--decoupled]
 
 Every rank builds its part of the GPTModel that `args` in FOLDER (torch_dist) describe, and loads FOLDER into it. Its optimizer is that
 of KIND, `distributed` or `plain`, and steps with random gradients. OUT/legacy is what Megatron-LM saves with `--ckpt-format torch`;
@@ -42,6 +42,7 @@ def describe_run(args):
     args.lr_decay_style, args.seed = "constant", 1
     args.iteration, args.consumed_train_samples, args.global_batch_size = ITERATION, SAMPLES, 8
     args.train_iters = 100
+    args.decoupled_lr, args.decoupled_min_lr = (0.003, 0.0003) if "--decoupled" in sys.argv else (None, None)
     if "--fp32" in sys.argv:
         args.bf16 = False
 
@@ -72,7 +73,8 @@ def optimizer_of(args, parts):
     optimizer = get_megatron_optimizer(OptimizerConfig(**peer.only(
         OptimizerConfig, optimizer=args.optimizer, lr=args.lr, min_lr=args.min_lr, weight_decay=args.weight_decay, bf16=config.bf16,
         adam_beta1=args.adam_beta1, adam_beta2=args.adam_beta2, adam_eps=args.adam_eps, sgd_momentum=args.sgd_momentum,
-        params_dtype=config.params_dtype, use_distributed_optimizer=IS_DISTRIBUTED, clip_grad=args.clip_grad)), wrapped)
+        params_dtype=config.params_dtype, use_distributed_optimizer=IS_DISTRIBUTED, clip_grad=args.clip_grad,
+        decoupled_lr=args.decoupled_lr, decoupled_min_lr=args.decoupled_min_lr)), wrapped)
     scheduler = OptimizerParamScheduler(
         optimizer, init_lr=0.0, max_lr=args.lr, min_lr=args.min_lr, lr_warmup_steps=8, lr_decay_steps=800, lr_decay_style="constant",
         start_wd=args.weight_decay, end_wd=args.weight_decay, wd_incr_steps=800, wd_incr_style="constant", use_checkpoint_opt_param_scheduler=True,
