@@ -1,6 +1,7 @@
 #include "formats/mp_rank/internal/buffer_layout.h"
 
 #include <cstddef>
+#include <utility>
 
 namespace ckpt::mp_rank {
 namespace {
@@ -33,6 +34,30 @@ BufferLayout LayOutBuffer(std::span<const InBuffer> parameters,
   }
   end_bucket();
   return layout;
+}
+
+std::optional<BufferLayout> LayOutBuckets(std::span<const InBuffer> parameters,
+                                          std::span<const std::int64_t> bucket_elems) {
+  BufferLayout layout;
+  layout.begins.resize(parameters.size());
+  layout.bucket_of.resize(parameters.size());
+  std::size_t bucket = 0;
+  std::int64_t in_bucket = 0;
+  for (std::size_t i = parameters.size(); i-- > 0;) {
+    if (bucket < bucket_elems.size() && in_bucket == bucket_elems[bucket]) {
+      ++bucket;
+      in_bucket = 0;
+    }
+    if (bucket == bucket_elems.size()) return std::nullopt;
+    layout.begins[i] = in_bucket;
+    layout.bucket_of[i] = bucket;
+    in_bucket += parameters[i].elems;
+    layout.elems += parameters[i].elems;
+    if (in_bucket > bucket_elems[bucket]) return std::nullopt;
+  }
+  const bool is_filled = bucket_elems.empty() ||
+                         (bucket + 1 == bucket_elems.size() && in_bucket == bucket_elems[bucket]);
+  return is_filled ? std::optional(std::move(layout)) : std::nullopt;
 }
 
 }  // namespace ckpt::mp_rank

@@ -2,6 +2,7 @@
 #ifndef CKPT_FORMATS_MP_RANK_INTERNAL_BUFFER_LAYOUT_H_
 #define CKPT_FORMATS_MP_RANK_INTERNAL_BUFFER_LAYOUT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -17,6 +18,9 @@ struct InBuffer {
 struct BufferLayout {
   std::vector<std::int64_t> begins;  // of every parameter's elements
   std::int64_t elems = 0;            // of the buffer, as it is stored: without room behind buckets
+  // Where buckets are stored one by one: that of every parameter, in which it begins. Empty: all are
+  // in one.
+  std::vector<std::size_t> bucket_of = {};
 };
 
 // As `_ParamAndGradBuffer` of Megatron-Core lays them out: the last parameter first, each at a
@@ -25,6 +29,11 @@ struct BufferLayout {
 // than 2^62, and `elems` and `bucket_elems` are not negative.
 [[nodiscard]] BufferLayout LayOutBuffer(std::span<const InBuffer> parameters,
                                         std::optional<std::int64_t> bucket_elems);
+
+// As Megatron-Core before 0.7 did: the last parameter first, without room between them, in buckets
+// of so many elements. Nothing: these do not end where parameters do. REQUIRES: as above.
+[[nodiscard]] std::optional<BufferLayout> LayOutBuckets(std::span<const InBuffer> parameters,
+                                                        std::span<const std::int64_t> bucket_elems);
 
 }  // namespace ckpt::mp_rank
 

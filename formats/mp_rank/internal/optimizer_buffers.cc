@@ -4,13 +4,17 @@
 #include <array>
 #include <charconv>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "core/json/json_reader.h"
 #include "core/tensor/shape.h"
 #include "formats/mp_rank/internal/buffer_layout.h"
 
@@ -21,13 +25,18 @@ using torch_save::RebuiltTensor;
 
 constexpr std::array<std::string_view, 3> kFields = {kExactValue, "exp_avg", "exp_avg_sq"};
 
+// How many elements each bucket of each buffer has without room at its end.
+constexpr std::string_view kBucketElems = "per_bucket_numel_unpadded";
+
 // What a key of the file says: "0.(torch.bfloat16, torch.float32).exp_avg", with a number before it
-// if there are several optimizers.
+// if there are several optimizers, and one behind it if buckets are stored one by one. Gradients had
+// buffers of their own before parameters did: "0.torch.float32.exp_avg.2".
 struct BufferKey {
   std::optional<std::size_t> optimizer;
   std::size_t buffer = 0;
   std::string_view dtypes;  // of its parameters and of their gradients
   std::string_view field;
+  std::optional<std::size_t> bucket;
 };
 
 std::optional<std::size_t> TakeNumber(std::string_view& text) {
@@ -48,17 +57,27 @@ std::optional<BufferKey> ParseKey(std::string_view key) {
     parsed.optimizer = first;
     parsed.buffer = *second;
   }
-  const std::size_t close = key.rfind(").");
-  if (!key.starts_with('(') || close == std::string_view::npos) return std::nullopt;
-  parsed.dtypes = key.substr(0, close + 1);
-  parsed.field = key.substr(close + 2);
+  if (const std::size_t dot = key.rfind('.'); dot != std::string_view::npos) {
+    const std::string last = std::string(key.substr(dot + 1)) + ".";
+    std::string_view number = last;
+    parsed.bucket = TakeNumber(number);
+    if (parsed.bucket) key = key.substr(0, dot);
+  }
+  const std::size_t dot = key.rfind('.');
+  const bool has_dtypes = key.starts_with('(') || key.starts_with("torch.");
+  if (!has_dtypes || dot == std::string_view::npos) return std::nullopt;
+  parsed.dtypes = key.substr(0, dot);
+  parsed.field = key.substr(dot + 1);
   const bool is_known = std::ranges::find(kFields, parsed.field) != kFields.end();
   return is_known ? std::optional(parsed) : std::nullopt;
 }
 
 struct Buffer {
   std::string dtypes;
-  std::map<std::string, RebuiltTensor, std::less<>> fields;
+  // Of each field its tensor, or one for each bucket, by number.
+  std::map<std::string, std::map<std::size_t, RebuiltTensor>, std::less<>> fields;
+  bool has_buckets = false;
+  std::vector<std::int64_t> bucket_elems = {};
 };
 // By number.
 using Buffers = std::map<std::size_t, Buffer>;
@@ -77,15 +96,39 @@ Result<StoredBuffers> CollectBuffers(const TorchSaveSource& file) {
       return Error(ErrorKind::kUnsupported,
                    "the distributed optimizer's buffers are in a form that is not read")
           .Tensor(part.key)
-          .Expected("one tensor param, exp_avg and exp_avg_sq for each buffer")
-          .Hint("Megatron-LM since March 2024 stores them so: load and save it once");
+          .Expected("param, exp_avg and exp_avg_sq for each buffer");
     }
     stored.are_several = stored.are_several || key->optimizer.has_value();
     Buffer& buffer = stored.of_optimizers[key->optimizer.value_or(0)][key->buffer];
     buffer.dtypes = key->dtypes;
-    buffer.fields[std::string(key->field)] = part.local;
+    buffer.has_buckets = buffer.has_buckets || key->bucket.has_value();
+    buffer.fields[std::string(key->field)][key->bucket.value_or(0)] = part.local;
   }
   return stored;
+}
+
+// The buckets' sizes, which the file has by buffer and dtype.
+Status ReadBucketElems(const TorchSaveSource& file, Buffers& buffers) {
+  Result<std::string> outline = file.OutlineMember(kBucketElems);
+  if (!outline.ok()) {
+    return Error(ErrorKind::kUnsupported,
+                 "the distributed optimizer's buckets do not say how many elements they have")
+        .Expected(fmt::format("{}, of one optimizer", kBucketElems))
+        .Hint("Megatron-Core since 0.7 stores buffers without buckets: load and save it once");
+  }
+  CKPT_ASSIGN_OR_RETURN(const JsonDocument json, JsonDocument::Parse(*outline, kBucketElems));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, json.root().Items());
+  for (std::size_t b = 0; b < items.size(); ++b) {
+    const auto buffer = buffers.find(b);
+    if (buffer == buffers.end()) continue;
+    CKPT_ASSIGN_OR_RETURN(const JsonCursor by_dtype, items[b].At("$dict"));
+    CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> pairs, by_dtype.Items());
+    if (pairs.size() != 1) continue;  // no size, which is found below
+    CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> pair, pairs[0].Items());
+    if (pair.size() != 2) continue;
+    CKPT_ASSIGN_OR_RETURN(buffer->second.bucket_elems, pair[1].Int64Array());
+  }
+  return OkStatus();
 }
 
 // The parameters of one buffer, by their positions in the list.
@@ -117,38 +160,63 @@ std::vector<BufferMembers> MembersOfBuffers(std::span<const Parameter> parameter
   return buffers;
 }
 
-// The stored tensors, one of float32 numbers for each field. Returns how many numbers each has.
-Result<std::int64_t> CheckTensors(const Buffer& buffer, const BufferMembers& members) {
+// The stored tensors: for each field one of float32 numbers, or one for each bucket. Returns how many
+// numbers each has.
+Result<std::vector<std::int64_t>> CheckTensors(const Buffer& buffer, const BufferMembers& members) {
   const std::string expected = fmt::format("(torch.{}, ", DTypeName(members.dtype));
-  if (!buffer.dtypes.starts_with(expected)) {
+  if (buffer.dtypes.starts_with('(') && !buffer.dtypes.starts_with(expected)) {
     return Error(ErrorKind::kUnsupported,
                  "a buffer of the distributed optimizer belongs to parameters of another dtype")
         .Expected(fmt::format("{}…), of the parameters", expected))
         .Actual(buffer.dtypes);
   }
-  if (buffer.fields.size() != kFields.size()) {
+  const auto& tensors = buffer.fields.begin()->second;
+  const bool is_whole = buffer.fields.size() == kFields.size() &&
+                        std::ranges::all_of(buffer.fields, [&](const auto& field) {
+                          return field.second.size() == tensors.size() &&
+                                 field.second.rbegin()->first == tensors.size() - 1;
+                        });
+  if (!is_whole) {
     return Error(ErrorKind::kMissing, "a buffer of the distributed optimizer is not whole")
-        .Expected("param, exp_avg and exp_avg_sq")
+        .Expected("param, exp_avg and exp_avg_sq, each of every bucket")
         .Actual(fmt::format("{} of them", buffer.fields.size()));
   }
-  const Dims& shape = buffer.fields.begin()->second.shape;
-  for (const auto& [field, tensor] : buffer.fields) {
-    const bool is_flat = tensor.shape.size() == 1 && tensor.shape == shape &&
-                         tensor.array.dtype == DType::kFloat32 &&
-                         tensor.array.strides == ContiguousStrides(tensor.shape);
-    if (is_flat) continue;
-    return Error(ErrorKind::kBadMetadata, "a buffer of the distributed optimizer has another form")
-        .Tensor(field)
-        .Expected(fmt::format("float32 {}, without gaps", FormatDims(shape)))
-        .Actual(fmt::format("{} {}", DTypeName(tensor.array.dtype), FormatDims(tensor.shape)));
+  std::vector<std::int64_t> elems;
+  for (const auto& [bucket, first] : tensors) {
+    for (const auto& [field, of_field] : buffer.fields) {
+      const RebuiltTensor& tensor = of_field.at(bucket);
+      const bool is_flat = tensor.shape.size() == 1 && tensor.shape == first.shape &&
+                           tensor.array.dtype == DType::kFloat32 &&
+                           tensor.array.strides == ContiguousStrides(tensor.shape);
+      if (is_flat) continue;
+      return Error(ErrorKind::kBadMetadata,
+                   "a buffer of the distributed optimizer has another form")
+          .Tensor(field)
+          .Expected(fmt::format("float32 {}, without gaps", FormatDims(first.shape)))
+          .Actual(fmt::format("{} {}", DTypeName(tensor.array.dtype), FormatDims(tensor.shape)));
+    }
+    elems.push_back(first.shape.front());
   }
-  return shape.front();
+  return elems;
+}
+
+// Where parameters lie in buckets, which may have room behind them.
+Result<BufferLayout> FindInBuckets(std::span<const InBuffer> parameters, const Buffer& buffer,
+                                   std::span<const std::int64_t> stored) {
+  const bool fits = std::ranges::equal(buffer.bucket_elems, stored, std::less_equal<>());
+  std::optional<BufferLayout> layout;
+  if (fits) layout = LayOutBuckets(parameters, buffer.bucket_elems);
+  if (layout) return *std::move(layout);
+  return Error(ErrorKind::kUnsupported,
+               "the distributed optimizer's buckets do not end where the model's parameters do")
+      .Expected(fmt::format("buckets of {} numbers", fmt::join(buffer.bucket_elems, ", ")))
+      .Actual(fmt::format("tensors of {}", fmt::join(stored, ", ")));
 }
 
 // Where the buffer's parameters lie in it.
 Result<BufferLayout> FindLayout(const BufferMembers& members, std::span<const Parameter> parameters,
-                                std::int64_t stored_elems, const Arguments& arguments,
-                                std::int64_t stage) {
+                                const Buffer& buffer, std::span<const std::int64_t> stored,
+                                const Arguments& arguments, std::int64_t stage) {
   std::vector<InBuffer> in_buffer;
   std::int64_t sum = 0;
   for (const std::size_t p : members.parameters) {
@@ -156,6 +224,8 @@ Result<BufferLayout> FindLayout(const BufferMembers& members, std::span<const Pa
                          .has_own_bucket = parameters[p].is_shared});
     sum += in_buffer.back().elems;
   }
+  if (buffer.has_buckets) return FindInBuckets(in_buffer, buffer, stored);
+  const std::int64_t stored_elems = stored.front();
   // Only the first stage sends its buckets one by one, and of it the first part of the model.
   const bool has_buckets = stage == 0 && members.part == 0 && !arguments.divides_optimizer;
   const std::optional<std::int64_t> bucket_elems =
@@ -202,15 +272,17 @@ Status CutBuffers(const Buffers& stored, std::span<const Parameter> parameters, 
   }
   for (const auto& [number, buffer] : stored) {
     const BufferMembers& members = buffers[number];
-    CKPT_ASSIGN_OR_RETURN(const std::int64_t elems, CheckTensors(buffer, members));
+    CKPT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> elems, CheckTensors(buffer, members));
     CKPT_ASSIGN_OR_RETURN(const BufferLayout layout,
-                          FindLayout(members, parameters, elems, arguments, stage));
+                          FindLayout(members, parameters, buffer, elems, arguments, stage));
     for (std::size_t i = 0; i < members.parameters.size(); ++i) {
       const std::size_t p = members.parameters[i];
-      for (const auto& [field, tensor] : buffer.fields) {
-        states.push_back({.parameter = p,
-                          .field = field,
-                          .local = Slice(tensor, layout.begins[i], parameters[p].weight.shape)});
+      const std::size_t bucket = layout.bucket_of.empty() ? 0 : layout.bucket_of[i];
+      for (const auto& [field, tensors] : buffer.fields) {
+        states.push_back(
+            {.parameter = p,
+             .field = field,
+             .local = Slice(tensors.at(bucket), layout.begins[i], parameters[p].weight.shape)});
       }
     }
   }
@@ -222,7 +294,7 @@ Status CutBuffers(const Buffers& stored, std::span<const Parameter> parameters, 
 Result<std::vector<ParameterState>> ReadBuffers(const TorchSaveSource& file,
                                                 std::span<const Parameter> parameters,
                                                 const Arguments& arguments, std::int64_t stage) {
-  CKPT_ASSIGN_OR_RETURN(const StoredBuffers stored, CollectBuffers(file));
+  CKPT_ASSIGN_OR_RETURN(StoredBuffers stored, CollectBuffers(file));
   std::vector<ParameterState> states;
   if (stored.of_optimizers.empty()) return states;  // a stage without experts
   const std::size_t optimizers = HasExpertOptimizer(arguments) ? 2 : 1;
@@ -233,7 +305,10 @@ Result<std::vector<ParameterState>> ReadBuffers(const TorchSaveSource& file,
         .Expected(fmt::format("{}", optimizers))
         .Actual(fmt::format("{}", stored.are_several ? last + 1 : 1));
   }
-  for (const auto& [optimizer, buffers] : stored.of_optimizers) {
+  for (auto& [optimizer, buffers] : stored.of_optimizers) {
+    const bool has_buckets = std::ranges::any_of(
+        buffers, [](const auto& numbered) { return numbered.second.has_buckets; });
+    if (has_buckets) CKPT_RETURN_IF_ERROR(ReadBucketElems(file, buffers));
     CKPT_RETURN_IF_ERROR(CutBuffers(buffers, parameters, optimizer == 1, arguments, stage, states));
   }
   return states;

@@ -31,6 +31,18 @@ TEST(BufferLayoutTest, ASharedParameterHasABucketOfItsOwn) {
   EXPECT_EQ(layout.elems, 76);
 }
 
+TEST(BufferLayoutTest, BucketsEndWhereParametersDo) {
+  const std::vector<InBuffer> parameters = {{.elems = 7}, {.elems = 10}, {.elems = 20}};
+  const auto layout = LayOutBuckets(parameters, std::vector<std::int64_t>{30, 7});
+  ASSERT_TRUE(layout);
+  EXPECT_THAT(layout->begins, ElementsAre(0, 20, 0));
+  EXPECT_THAT(layout->bucket_of, ElementsAre(1, 0, 0));
+  for (const std::vector<std::int64_t>& elems : std::vector<std::vector<std::int64_t>>{
+           {}, {37, 1}, {30}, {30, 6}, {30, 8}, {25, 12}, {20, 10, 7, 1}}) {
+    EXPECT_FALSE(LayOutBuckets(parameters, elems));
+  }
+}
+
 TEST(BufferLayoutTest, NothingTakesNoRoom) { EXPECT_EQ(LayOutBuffer({}, 20).elems, 0); }
 
 }  // namespace

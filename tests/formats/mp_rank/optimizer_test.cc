@@ -172,17 +172,39 @@ TEST_F(MpRankOptimizerTest, BuffersInAnotherOrderThanTheModelAreFound) {
   EXPECT_EQ(refusal.tensor, "model." + std::string(kWordEmbedding));
 }
 
+TEST_F(MpRankOptimizerTest, BucketsBecomeTensorsOfTheModel) {
+  WriteRun({});
+  for (int rank = 0; rank < 2; ++rank) {
+    Write(rank, "distrib_optim.pt", EncodeBuckets(ParametersOfRank(rank)));
+  }
+  const auto source = Open();
+  ASSERT_NE(source, nullptr);
+  ExpectState(*source);
+}
+
+TEST_F(MpRankOptimizerTest, BucketsOfAnotherSizeAreRefused) {
+  WriteRun({});
+  Write(1, "distrib_optim.pt", EncodeBuckets(ParametersOfRank(1), /*has_sizes=*/false));
+  EXPECT_THAT(Refusal("distrib_optim.pt").expected, HasSubstr("per_bucket_numel_unpadded"));
+  Write(1, "distrib_optim.pt",
+        EncodeBuckets(ParametersOfRank(1), /*has_sizes=*/true, /*surplus_elems=*/1));
+  const Problem refusal = Refusal("distrib_optim.pt");
+  EXPECT_EQ(refusal.kind, ErrorKind::kUnsupported);
+  EXPECT_EQ(refusal.expected, "buckets of 3, 5 numbers");
+  EXPECT_EQ(refusal.actual, "tensors of 8, 8");
+}
+
 TEST_F(MpRankOptimizerTest, AFormOfBuffersThatIsNotReadIsRefused) {
   WriteRun({});
   RunFileWriter old;
   old.pickle().BeginDict().Int(0).BeginDict().Global("torch", "float32");
-  old.pickle().BeginDict().Text("param").BeginList();
+  old.pickle().BeginDict().Text("master_param").BeginList();
   old.Tensor(DType::kFloat32, {2}, {1, 2});
   old.pickle().EndList().EndDict().EndDict().EndDict();
   Write(0, "distrib_optim.pt", old.Take());
   const Problem refusal = Refusal("distrib_optim.pt");
   EXPECT_EQ(refusal.kind, ErrorKind::kUnsupported);
-  EXPECT_EQ(refusal.tensor, "0.torch.float32.param.0");
+  EXPECT_EQ(refusal.tensor, "0.torch.float32.master_param.0");
 }
 
 TEST_F(MpRankOptimizerTest, GroupsOfOtherParametersAreRefused) {

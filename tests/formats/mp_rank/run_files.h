@@ -162,6 +162,51 @@ inline Bytes EncodeBuffers(const std::vector<RunParameter>& parameters,
   return file.Take();
 }
 
+// The same as Megatron-Core before 0.7 stored it: parameters without room between them, in a tensor
+// for each bucket. The first bucket has the last parameter, the second one the others, and each
+// ends at a multiple of 8.
+inline Bytes EncodeBuckets(const std::vector<RunParameter>& parameters, bool has_sizes = true,
+                           std::int64_t surplus_elems = 0) {
+  std::vector<std::vector<float>> buckets(2);
+  for (std::size_t p = parameters.size(); p-- > 0;) {
+    std::vector<float>& bucket = buckets[p + 1 == parameters.size() ? 0 : 1];
+    bucket.insert(bucket.end(), parameters[p].values.begin(), parameters[p].values.end());
+  }
+  std::vector<std::int64_t> elems;
+  for (std::vector<float>& bucket : buckets) {
+    elems.push_back(static_cast<std::int64_t>(bucket.size()) + surplus_elems);
+    bucket.resize((bucket.size() + 7) / 8 * 8);
+  }
+  RunFileWriter file;
+  pickle::PickleWriter& pickle = file.pickle();
+  const auto write_dtypes = [&] {
+    pickle.BeginTuple().Global("torch", "bfloat16").Global("torch", "float32").EndTuple();
+  };
+  pickle.BeginDict();
+  if (has_sizes) {
+    pickle.Text("per_bucket_numel_unpadded").BeginList().BeginDict();
+    write_dtypes();
+    pickle.BeginList();
+    for (const std::int64_t size : elems) pickle.Int(size);
+    pickle.EndList().EndDict().EndList();
+  }
+  pickle.Int(0).BeginDict();
+  write_dtypes();
+  pickle.BeginDict();
+  const auto write = [&](std::string_view field, float factor) {
+    pickle.Text(field).BeginList();
+    for (const std::vector<float>& bucket : buckets) {
+      file.Tensor(DType::kFloat32, {static_cast<std::int64_t>(bucket.size())}, bucket, factor);
+    }
+    pickle.EndList();
+  };
+  write("param", 1);
+  write("exp_avg", kFirstMoment);
+  write("exp_avg_sq", kSecondMoment);
+  pickle.EndDict().EndDict().EndDict();
+  return file.Take();
+}
+
 }  // namespace ckpt::mp_rank
 
 #endif  // CKPT_TESTS_FORMATS_MP_RANK_RUN_FILES_H_
