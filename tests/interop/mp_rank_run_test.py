@@ -108,6 +108,19 @@ def test_gaps_between_parameters_are_known(sizes, bucket, trained, tmp_path):
         assert tools.digests(tmp_path / f"{to}-buffers") == tools.digests(tmp_path / f"{to}-plain")
 
 
+@pytest.mark.parametrize("ranks,bucket", [(2, 700), (3, 10**9)])
+def test_buckets_of_old_releases_are_read(ranks, bucket, trained, tmp_path):
+    """Megatron-Core 0.6 stores buckets one by one, without room between parameters."""
+    model = trained("gaps", "1,1,1,1,1", "plain") / "legacy/iter_0000007/mp_rank_00/model_optim_rng.pt"
+    done = tools.peer("2.15.0", "mp_rank_buckets.py", packages.megatron_core("0.6.0"), model, tmp_path, ranks, bucket)
+    assert (done["buckets"][0] > 1) == (bucket == 700)
+    for to, *named in TARGETS:
+        for kind in ("distributed", "plain"):
+            tools.convert("convert", tmp_path / kind, tmp_path / f"{to}-{kind}", "--to", to, *named)
+        digests = [tools.digests(tmp_path / f"{to}-{kind}") for kind in ("distributed", "plain")]
+        assert digests[0] == digests[1] and any("exp_avg" in key for key in digests[0])
+
+
 def test_our_trainer_goes_on_from_them(trained, tmp_path):
     run = trained("tied", "2,2,1,1,1", "distributed")
     lines = [json.dumps({"input_ids": [(7 * line + 3 * i) % 128 for i in range(33)]}) for line in range(64)]
