@@ -19,7 +19,7 @@ inline constexpr std::string_view kBuffersFile = "distrib_optim.pt";
 // Cuts the buffers into the states of single parameters. A rank may have only the optimizer of
 // experts, when another rank saves that of all other parameters.
 //
-// Errors: those of RankParts; kUnsupported (a file of before March 2024, buffers of FP8 weights,
+// Errors: those of RankParts; kUnsupported (buckets of no known size, buffers of FP8 weights,
 // other optimizers than these arguments ask for, buffers of another size than the parameters
 // together), kBadMetadata.
 Result<std::vector<ParameterState>> ReadBuffers(const TorchSaveSource& file,

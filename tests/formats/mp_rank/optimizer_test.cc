@@ -173,21 +173,24 @@ TEST_F(MpRankOptimizerTest, BuffersInAnotherOrderThanTheModelAreFound) {
 }
 
 TEST_F(MpRankOptimizerTest, BucketsBecomeTensorsOfTheModel) {
-  WriteRun({});
-  for (int rank = 0; rank < 2; ++rank) {
-    Write(rank, "distrib_optim.pt", EncodeBuckets(ParametersOfRank(rank)));
+  for (const bool is_of_gradients : {false, true}) {
+    WriteRun({});
+    for (int rank = 0; rank < 2; ++rank) {
+      Write(rank, "distrib_optim.pt",
+            EncodeBuckets(ParametersOfRank(rank), {.is_of_gradients = is_of_gradients}));
+    }
+    const auto source = Open();
+    ASSERT_NE(source, nullptr);
+    ExpectState(*source);
+    ASSERT_THAT(storage_->RemoveAll("/c"), IsOk());
   }
-  const auto source = Open();
-  ASSERT_NE(source, nullptr);
-  ExpectState(*source);
 }
 
 TEST_F(MpRankOptimizerTest, BucketsOfAnotherSizeAreRefused) {
   WriteRun({});
-  Write(1, "distrib_optim.pt", EncodeBuckets(ParametersOfRank(1), /*has_sizes=*/false));
+  Write(1, "distrib_optim.pt", EncodeBuckets(ParametersOfRank(1), {.has_sizes = false}));
   EXPECT_THAT(Refusal("distrib_optim.pt").expected, HasSubstr("per_bucket_numel_unpadded"));
-  Write(1, "distrib_optim.pt",
-        EncodeBuckets(ParametersOfRank(1), /*has_sizes=*/true, /*surplus_elems=*/1));
+  Write(1, "distrib_optim.pt", EncodeBuckets(ParametersOfRank(1), {.surplus_elems = 1}));
   const Problem refusal = Refusal("distrib_optim.pt");
   EXPECT_EQ(refusal.kind, ErrorKind::kUnsupported);
   EXPECT_EQ(refusal.expected, "buckets of 3, 5 numbers");

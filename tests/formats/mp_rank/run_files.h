@@ -162,11 +162,17 @@ inline Bytes EncodeBuffers(const std::vector<RunParameter>& parameters,
   return file.Take();
 }
 
+struct BucketOptions {
+  bool has_sizes = true;
+  std::int64_t surplus_elems = 0;  // that the sizes say too many
+  bool is_of_gradients = false;    // buffers are known by the dtype of gradients alone
+};
+
 // The same as Megatron-Core before 0.7 stored it: parameters without room between them, in a tensor
 // for each bucket. The first bucket has the last parameter, the second one the others, and each
 // ends at a multiple of 8.
-inline Bytes EncodeBuckets(const std::vector<RunParameter>& parameters, bool has_sizes = true,
-                           std::int64_t surplus_elems = 0) {
+inline Bytes EncodeBuckets(const std::vector<RunParameter>& parameters,
+                           const BucketOptions& options) {
   std::vector<std::vector<float>> buckets(2);
   for (std::size_t p = parameters.size(); p-- > 0;) {
     std::vector<float>& bucket = buckets[p + 1 == parameters.size() ? 0 : 1];
@@ -174,16 +180,20 @@ inline Bytes EncodeBuckets(const std::vector<RunParameter>& parameters, bool has
   }
   std::vector<std::int64_t> elems;
   for (std::vector<float>& bucket : buckets) {
-    elems.push_back(static_cast<std::int64_t>(bucket.size()) + surplus_elems);
+    elems.push_back(static_cast<std::int64_t>(bucket.size()) + options.surplus_elems);
     bucket.resize((bucket.size() + 7) / 8 * 8);
   }
   RunFileWriter file;
   pickle::PickleWriter& pickle = file.pickle();
   const auto write_dtypes = [&] {
+    if (options.is_of_gradients) {
+      pickle.Global("torch", "float32");
+      return;
+    }
     pickle.BeginTuple().Global("torch", "bfloat16").Global("torch", "float32").EndTuple();
   };
   pickle.BeginDict();
-  if (has_sizes) {
+  if (options.has_sizes) {
     pickle.Text("per_bucket_numel_unpadded").BeginList().BeginDict();
     write_dtypes();
     pickle.BeginList();
