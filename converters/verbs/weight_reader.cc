@@ -56,7 +56,7 @@ Status WeightReader::ReadRows(std::string_view key, std::int64_t begin, std::int
         .Tensor(key)
         .Actual(DTypeName(recipe.source_dtype));
   }
-  reader_.Reset();
+  if (std::exchange(current_, found->second) != found->second) reader_.Reset();
   const MutableByteSpan floats = std::as_writable_bytes(out);
   if (recipe.source_dtype == DType::kFloat32) return reader_.Read(recipe, box, floats);
   Bytes stored(out.size() * ElementBytes(recipe.source_dtype));

@@ -42,6 +42,7 @@ class WeightReader {
   ModelView view_;
   std::map<std::string, std::size_t, std::less<>> positions_;
   NestReader reader_;
+  std::size_t current_ = 0;  // position of the tensor that was read last
 };
 
 }  // namespace ckpt
