@@ -48,8 +48,14 @@ class CheckedFile final : public ReadableFile,
   [[nodiscard]] Status CheckSize() const;
 
   [[nodiscard]] std::uint64_t id() const override { return id_; }
+  [[nodiscard]] std::uint32_t number() const override {
+    return static_cast<std::uint32_t>(number_);
+  }
   [[nodiscard]] std::uint64_t block_bytes(std::uint64_t block) const override {
     return ExtentOfBlock(block, size_bytes()).size_bytes;
+  }
+  [[nodiscard]] std::uint32_t block_crc32c(std::uint64_t block) const override {
+    return manifest_->files[number_].block_crc32c[block];
   }
   [[nodiscard]] bool IsChecked(std::uint64_t block) const override {
     // The bit orders no other memory access: each caller reads the bytes itself.
@@ -112,7 +118,7 @@ Status CheckedFile::DescribeDamage(const DamagedBlock& damaged) const {
 
 Status CheckedFile::Take(std::uint64_t block, std::uint64_t skipped_bytes, ByteSpan read,
                          std::uint32_t crc32c) const {
-  if (read.size() < block_bytes(block)) {
+  if (read.size() < block_bytes(block) || (late_ != nullptr && late_->are_late())) {
     return late_->Add(shared_from_this(), block, skipped_bytes, read, crc32c);
   }
   if (const auto damaged = CompareBlock(*manifest_, number_, block, crc32c, read)) {
@@ -162,15 +168,17 @@ Status CheckedFile::ReadThrough(std::uint64_t offset, MutableByteSpan out) const
 }
 
 Status CheckedFile::Compare(std::uint64_t block, std::uint32_t crc32c) const {
-  if (crc32c == manifest_->files[number_].block_crc32c[block]) {
+  if (crc32c == block_crc32c(block)) {
     MarkChecked(block);
     return OkStatus();
   }
   // All of its bytes may show the bit that is flipped.
   Bytes whole(block_bytes(block));
-  CKPT_RETURN_IF_ERROR(ReadThrough(block * kManifestBlockBytes, whole));
-  // What the parts were read from was something else.
-  return DescribeDamage({.file = number_, .block = block, .crc32c = crc32c});
+  CKPT_RETURN_IF_ERROR(ReadUnchecked(block, 0, whole));
+  const auto damaged = CompareBlock(*manifest_, number_, block, Crc32c(whole), whole);
+  // If there is none, what was read before was something else.
+  return DescribeDamage(
+      damaged.value_or(DamagedBlock{.file = number_, .block = block, .crc32c = crc32c}));
 }
 
 Status CheckedFile::CheckSize() const {
@@ -234,7 +242,8 @@ std::string WithSlash(std::string directory) {
   return directory;
 }
 
-class CheckedStorage final : public ForwardingStorage {
+class CheckedStorage final : public ForwardingStorage,
+                             public std::enable_shared_from_this<CheckedStorage> {
  public:
   CheckedStorage(Storage& storage, const Path& directory, std::shared_ptr<const Manifest> manifest,
                  std::shared_ptr<LateIndex> index, std::shared_ptr<LateChecks> late)
@@ -250,13 +259,29 @@ class CheckedStorage final : public ForwardingStorage {
     if (!name.starts_with(prefix_)) return file;
     const auto number = manifest_->FindFile(std::string_view(name).substr(prefix_.size()));
     if (!number) return file;
-    auto checked = std::make_shared<CheckedFile>(std::move(file), prefix_, manifest_, index_, late_,
-                                                 blocks_, *number);
-    CKPT_RETURN_IF_ERROR(checked->CheckSize());
+    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const CheckedFile> checked,
+                          Check(std::move(file), *number));
     return std::shared_ptr<const ReadableFile>(std::move(checked));
   }
 
+  // By its position in the manifest.
+  Result<std::shared_ptr<const FileOfBlocks>> OpenFile(std::size_t number) {
+    const std::string& name = manifest_->files[number].name;
+    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, behind().Open(prefix_ + name));
+    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const CheckedFile> checked,
+                          Check(std::move(file), number));
+    return std::shared_ptr<const FileOfBlocks>(std::move(checked));
+  }
+
  private:
+  Result<std::shared_ptr<const CheckedFile>> Check(std::shared_ptr<const ReadableFile> file,
+                                                   std::size_t number) const {
+    auto checked = std::make_shared<const CheckedFile>(std::move(file), prefix_, manifest_, index_,
+                                                       late_, blocks_, number);
+    CKPT_RETURN_IF_ERROR(checked->CheckSize());
+    return checked;
+  }
+
   const std::string prefix_;
   const std::shared_ptr<const Manifest> manifest_;
   const std::shared_ptr<LateIndex> index_;
@@ -289,8 +314,18 @@ std::shared_ptr<Storage> MakeCheckedStorage(Storage& storage, const Path& direct
                                             std::shared_ptr<const Manifest> manifest,
                                             std::shared_ptr<LateIndex> index,
                                             std::shared_ptr<LateChecks> late) {
-  return std::make_shared<CheckedStorage>(storage, directory, std::move(manifest), std::move(index),
-                                          std::move(late));
+  auto checked = std::make_shared<CheckedStorage>(storage, directory, std::move(manifest),
+                                                  std::move(index), late);
+  if (late != nullptr) {
+    const std::weak_ptr<CheckedStorage> weak = checked;  // it has the late checks itself
+    late->set_open_file(
+        [weak](std::uint32_t number) -> Result<std::shared_ptr<const FileOfBlocks>> {
+          const std::shared_ptr<CheckedStorage> opened = weak.lock();
+          if (opened == nullptr) return Error(ErrorKind::kInternal, "the checkpoint was closed");
+          return opened->OpenFile(number);
+        });
+  }
+  return checked;
 }
 
 }  // namespace ckpt

@@ -42,8 +42,8 @@ class LateIndex {
 // file is checked once, by the first read that needs a part of it. A read of a whole block serves
 // as the check itself: its bytes go straight to the reader's memory. What others need of a block
 // that was read for a part of it is kept for them (SharedBlocks). While checks are `late`, parts of
-// blocks that were not checked are read like whole blocks. A view checks its whole file. `storage` must outlive this. Thread-safe if
-// `storage` is.
+// blocks that were not checked are read like whole blocks. A view checks its whole file. `storage`
+// must outlive this. Thread-safe if `storage` is.
 //
 // Errors: those of `storage`; kTruncated and kSizeMismatch (from Open), kChecksum, described as by
 // VerifyManifest. With an `index`, kChecksum names the tensor or object that owns the flipped bit,

@@ -5,12 +5,16 @@
 #include <atomic>
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "core/base/bytes.h"
 #include "core/base/mutex.h"
-#include "core/base/status.h"
+#include "core/base/result.h"
+#include "core/manifest/block_part.h"
 
 namespace ckpt {
 
@@ -18,8 +22,10 @@ namespace ckpt {
 class FileOfBlocks {
  public:
   virtual ~FileOfBlocks() = default;
-  [[nodiscard]] virtual std::uint64_t id() const = 0;  // unique in this process
+  [[nodiscard]] virtual std::uint64_t id() const = 0;      // unique in this process
+  [[nodiscard]] virtual std::uint32_t number() const = 0;  // position in the manifest's files
   [[nodiscard]] virtual std::uint64_t block_bytes(std::uint64_t block) const = 0;
+  [[nodiscard]] virtual std::uint32_t block_crc32c(std::uint64_t block) const = 0;  // as written
   [[nodiscard]] virtual bool IsChecked(std::uint64_t block) const = 0;
   // Reads bytes of a block without a check.
   virtual Status ReadUnchecked(std::uint64_t block, std::uint64_t skipped_bytes,
@@ -30,11 +36,16 @@ class FileOfBlocks {
 
 // A checked storage reads all of a block before it gives a part of it. Ranks of a run that load a
 // state divide blocks among them, and at different times: nobody could keep them all in memory.
-// Between Begin and Finish, a reader is given its part at once, and only the part's checksum is
+// Between Begin and the end, a reader is given its part at once, and only the part's checksum is
 // kept; the checksum of the whole is computed from those of its parts.
 //
 // So what was read meanwhile may be damaged, and so may what was understood of it. It must not be
-// used before Finish was OK; where reading failed, the failure of Finish explains it. Thread-safe.
+// used before all was compared without damage; where reading failed, damage explains it.
+//
+// Readers in one process end with Finish. Those of several processes, which each have LateChecks
+// of the same checkpoint, exchange their parts: each takes some (TakeParts), sends those of a block
+// to one of them, which looks for damage (FindDamage), and each ends when all know what was found.
+// Thread-safe.
 class LateChecks {
  public:
   LateChecks();
@@ -42,12 +53,25 @@ class LateChecks {
   LateChecks& operator=(const LateChecks&) = delete;
   ~LateChecks();
 
-  // Every reader, or every rank, calls both, in turn.
+  // Every reader, or every rank, calls it, and then either Finish or End.
   void Begin() CKPT_EXCLUDES(mutex_);
   // Reads what nobody has read of the blocks, and compares them. REQUIRES: all that began have
   // ended their reading. Errors: those of reading; kChecksum, described as by a checked storage. All
   // callers get the same one.
   Status Finish() CKPT_EXCLUDES(mutex_);
+
+  // What the readers of this process have read since Begin of blocks that they read in parts. Each
+  // part is given to one caller. REQUIRES: all that began in this process have ended their reading.
+  [[nodiscard]] std::vector<BlockPart> TakeParts() CKPT_EXCLUDES(mutex_);
+  // Compares the blocks of `parts`, which are all that anybody has read of them, in any order. Reads
+  // what is missing. Returns a block that is not as it was written, as the part that is all of it
+  // and has the checksum that was found; nothing if there is none. Errors: those of reading.
+  // REQUIRES: the caller has begun.
+  Result<std::optional<BlockPart>> FindDamage(std::vector<BlockPart> parts) CKPT_EXCLUDES(mutex_);
+  // What is wrong with a block that FindDamage returned, here or in another process. It is read
+  // again, to find the bit. Errors: kChecksum; those of reading.
+  Status Describe(const BlockPart& damaged) CKPT_EXCLUDES(mutex_);
+  void End() CKPT_EXCLUDES(mutex_);
 
   // For the checked storage: whether somebody has begun.
   [[nodiscard]] bool are_late() const { return callers_ != 0; }
@@ -55,6 +79,9 @@ class LateChecks {
   Status Add(std::shared_ptr<const FileOfBlocks> file, std::uint64_t block,
              std::uint64_t skipped_bytes, ByteSpan part, std::uint32_t crc32c)
       CKPT_EXCLUDES(mutex_);
+  // For the checked storage: how to open a file of which others have read parts.
+  using OpenFile = std::function<Result<std::shared_ptr<const FileOfBlocks>>(std::uint32_t number)>;
+  void set_open_file(OpenFile open_file) { open_file_ = std::move(open_file); }
 
  private:
   struct Name {
@@ -64,13 +91,18 @@ class LateChecks {
   };
   struct Pending;
 
-  // Reads the gaps of a block and compares it.
-  static Status Complete(std::uint64_t block, Pending& pending);
+  Result<std::shared_ptr<const FileOfBlocks>> FileOf(std::uint32_t number) CKPT_EXCLUDES(mutex_);
 
-  std::atomic<int> callers_ = 0;  // that have begun and not finished
+  OpenFile open_file_;
+  std::atomic<int> callers_ = 0;  // that have begun and not ended
   Mutex mutex_;
+  // Blocks of which parts were read. Those that are complete are kept, because another process may
+  // have read some of their bytes, too, and nothing else of them.
   std::map<Name, std::unique_ptr<Pending>> pending_ CKPT_GUARDED_BY(mutex_);
-  Status failure_ CKPT_GUARDED_BY(mutex_);  // the first one
+  // By number; those that were read and those that were opened to compare them.
+  std::map<std::uint32_t, std::shared_ptr<const FileOfBlocks>> files_ CKPT_GUARDED_BY(mutex_);
+  Mutex finish_mutex_;
+  Status failure_ CKPT_GUARDED_BY(finish_mutex_);  // of Finish
 };
 
 }  // namespace ckpt

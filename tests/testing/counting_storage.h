@@ -22,7 +22,8 @@ class CountingStorage final : public ForwardingStorage {
     return std::shared_ptr<const ReadableFile>(std::make_shared<File>(std::move(file), *this));
   }
   [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
-  void FailReads() { fails_ = true; }
+  // From now on, or once so many more bytes were read.
+  void FailReads(std::uint64_t after_bytes = 0) { most_bytes_ = bytes_read_ + after_bytes; }
 
  private:
   class File final : public ReadableFile {
@@ -32,7 +33,7 @@ class CountingStorage final : public ForwardingStorage {
     [[nodiscard]] std::uint64_t size_bytes() const override { return behind_->size_bytes(); }
     [[nodiscard]] const std::string& name() const override { return behind_->name(); }
     Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
-      if (storage_.fails_) return Error(ErrorKind::kIo, "unreadable");
+      if (storage_.bytes_read_ >= storage_.most_bytes_) return Error(ErrorKind::kIo, "unreadable");
       storage_.bytes_read_ += out.size();
       return behind_->ReadAt(offset, out);
     }
@@ -44,7 +45,7 @@ class CountingStorage final : public ForwardingStorage {
   };
 
   std::atomic<std::uint64_t> bytes_read_ = 0;
-  std::atomic<bool> fails_ = false;
+  std::atomic<std::uint64_t> most_bytes_ = ~std::uint64_t{0};
 };
 
 }  // namespace ckpt::testing

@@ -56,7 +56,7 @@ Result<Computed> ComputeOnRank(const CheckInput& input, trainer::HostGroup& worl
                                              .ops = backend.ops.get(),
                                              .assigned_experts = input.assigned_experts}));
   CKPT_RETURN_IF_ERROR(
-      ReadInitialWeights(input.model, input.budget_bytes, *trainer, input.progress));
+      ReadInitialWeights(input.model, input.budget_bytes, *trainer, world, input.progress));
 
   Computed computed;
   computed.vocab_size = input.config.model.vocab_size;

@@ -4,12 +4,15 @@
 
 #include "converters/families/known_namings.h"
 #include "converters/verbs/weight_reader.h"
+#include "trainer/run/internal/checked_load.h"
 #include "trainer/run/internal/fits_model.h"
 
 namespace ckpt::train {
 
-Status ReadInitialWeights(const ModelSource& model, std::uint64_t budget_bytes,
-                          trainer::RankTrainer& trainer, ProgressSink& progress) {
+namespace {
+
+Status ReadOwnRows(const ModelSource& model, std::uint64_t budget_bytes,
+                   trainer::RankTrainer& trainer, ProgressSink& progress) {
   CKPT_ASSIGN_OR_RETURN(WeightReader weights,
                         WeightReader::Open(model, kTrainerNaming, {}, budget_bytes));
   CKPT_RETURN_IF_ERROR(CheckFits(model, weights.view(), trainer.config(), StoredPart::kWeights));
@@ -19,6 +22,16 @@ Status ReadInitialWeights(const ModelSource& model, std::uint64_t budget_bytes,
     progress.OnDone(spec.name, values.size_bytes());
     return OkStatus();
   });
+}
+
+}  // namespace
+
+Status ReadInitialWeights(const ModelSource& model, std::uint64_t budget_bytes,
+                          trainer::RankTrainer& trainer, trainer::HostGroup& world,
+                          ProgressSink& progress) {
+  return LoadChecked(
+      *model.checkpoint, [&] { return ReadOwnRows(model, budget_bytes, trainer, progress); },
+      world);
 }
 
 std::uint64_t StoredWeightBytes(const trainer::ModelConfig& model) {

@@ -13,11 +13,11 @@
 
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
-#include "core/manifest/late_checks.h"
 #include "core/manifest/manifest.h"
 #include "core/manifest/read_manifest.h"
 #include "formats/megatron/schedule.h"
 #include "trainer/comm/agreement.h"
+#include "trainer/run/internal/checked_load.h"
 #include "trainer/run/internal/load_state.h"
 #include "trainer/run/internal/stored_run.h"
 
@@ -98,18 +98,6 @@ struct Found {
 
 using Load = std::function<Status(const TrainingState&)>;
 
-// Loads a state. Each rank reads its parts of blocks, and the blocks are checked when all ranks have
-// done so. Every rank calls it.
-Status LoadChecked(const TrainingState& state, const Load& load, trainer::HostGroup& world) {
-  const std::shared_ptr<LateChecks>& late = state.weights.checkpoint->late_checks;
-  if (late == nullptr) return load(state);
-  late->Begin();
-  Status loaded = load(state);
-  const Status met = trainer::HoldsEverywhere(world, loaded.ok()).status();
-  CKPT_RETURN_IF_ERROR(late->Finish());  // damaged bytes explain all other errors
-  return loaded.ok() ? met : std::move(loaded);
-}
-
 // Loads the newest candidate that every rank finds intact, both before it reads the tensors and
 // when it has read them. What a damaged candidate has left in the trainer is overwritten. An error
 // that every candidate would give ends the load: a run must not resume an older checkpoint because
@@ -139,7 +127,8 @@ Result<Found> LoadIntact(Storage& storage, const CheckpointSettings& settings,
       // All ranks must train on the same state.
       CKPT_RETURN_IF_ERROR(
           AgreeOnText(world, IdentityOf(**state), "checkpoint under " + candidate.string()));
-      found = LoadChecked(**state, load, world);
+      const auto load_own = [&] { return load(**state); };
+      found = LoadChecked(*(*state)->weights.checkpoint, load_own, world);
       CKPT_ASSIGN_OR_RETURN(holds, trainer::HoldsEverywhere(world, found.ok()));
       if (holds) {
         if (!refused.ok()) tell(fmt::format("takes {} instead", candidate.string()));

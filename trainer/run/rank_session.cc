@@ -47,7 +47,7 @@ Result<RunProgress> RankSession::Start() {
   if (input_.run.goes_on()) return GoOn();
   if (input_.init != nullptr) {
     CKPT_RETURN_IF_ERROR(
-        ReadInitialWeights(*input_.init, input_.budget_bytes, *trainer_, input_.progress));
+        ReadInitialWeights(*input_.init, input_.budget_bytes, *trainer_, world_, input_.progress));
   } else {
     CKPT_RETURN_IF_ERROR(trainer_->InitializeWeights());
   }

@@ -1,30 +1,12 @@
 #include "core/manifest/internal/block_parts.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 
 #include "core/base/hash.h"
 
 namespace ckpt {
-
-void BlockParts::AddNew(std::uint64_t begin, Part part) {
-  auto next = parts_.lower_bound(begin);
-  if (next != parts_.end() && next->first == part.end) {
-    const Part& after = next->second;
-    part.crc32c = Crc32cConcat(part.crc32c, after.crc32c, after.end - part.end);
-    part.end = after.end;
-    next = parts_.erase(next);
-  }
-  if (next != parts_.begin()) {
-    Part& before = std::prev(next)->second;
-    if (before.end == begin) {
-      before.crc32c = Crc32cConcat(before.crc32c, part.crc32c, part.end - begin);
-      before.end = part.end;
-      return;
-    }
-  }
-  parts_.emplace_hint(next, begin, part);
-}
 
 std::vector<BlockParts::Gap> BlockParts::GapsIn(std::uint64_t begin, std::uint64_t end) const {
   std::vector<Gap> gaps;
@@ -56,13 +38,71 @@ void BlockParts::Add(std::uint64_t begin, ByteSpan bytes, std::uint32_t crc32c) 
     } else {
       of_gap = Crc32c(bytes.subspan(skipped, gap->size_bytes));
     }
-    AddNew(gap->begin, {.end = gap->begin + gap->size_bytes, .crc32c = of_gap});
+    parts_.emplace(gap->begin, Part{.end = gap->begin + gap->size_bytes, .crc32c = of_gap});
+    left_bytes_ -= gap->size_bytes;
   }
 }
 
-std::optional<BlockParts::Gap> BlockParts::FirstGap() const {
-  const std::vector<Gap> gaps = GapsIn(0, size_bytes_);
-  return gaps.empty() ? std::nullopt : std::optional(gaps.front());
+std::uint32_t BlockParts::crc32c() const {
+  std::uint32_t crc32c = 0;
+  for (const auto& [begin, part] : parts_) {
+    crc32c = Crc32cConcat(crc32c, part.crc32c, part.end - begin);
+  }
+  return crc32c;
+}
+
+Result<std::uint32_t> ChecksumAsSeen(std::span<const BlockPart> parts, std::uint64_t block_bytes,
+                                     std::uint32_t expected, const ReadPart& read) {
+  // Where parts begin and end: no part divides a cell, which is what lies between two neighbours.
+  std::vector<std::uint64_t> bounds = {0, block_bytes};
+  for (const BlockPart& part : parts) {
+    bounds.push_back(part.begin);
+    bounds.push_back(std::uint64_t{part.begin} + part.size_bytes);
+  }
+  std::ranges::sort(bounds);
+  bounds.erase(std::unique(bounds.begin(), bounds.end()), bounds.end());
+  const auto position_of = [&](std::uint64_t bound) {
+    return static_cast<std::size_t>(std::ranges::lower_bound(bounds, bound) - bounds.begin());
+  };
+  const std::size_t num_cells = bounds.size() - 1;
+  const auto bytes_of = [&](std::size_t cell) { return bounds[cell + 1] - bounds[cell]; };
+
+  std::vector<std::uint32_t> cells(num_cells);
+  std::vector<bool> is_known(num_cells);
+  for (const BlockPart& part : parts) {
+    const std::size_t cell = position_of(part.begin);
+    if (is_known[cell] || part.size_bytes != bytes_of(cell)) continue;
+    cells[cell] = part.crc32c;
+    is_known[cell] = true;
+  }
+  Bytes bytes;
+  for (std::size_t cell = 0; cell < num_cells; ++cell) {
+    if (is_known[cell]) continue;
+    bytes.resize(bytes_of(cell));
+    CKPT_RETURN_IF_ERROR(read(bounds[cell], bytes));
+    cells[cell] = Crc32c(bytes);
+  }
+
+  // Of all cells in front of each bound, and of all behind it.
+  std::vector<std::uint32_t> before(bounds.size());
+  std::vector<std::uint32_t> behind(bounds.size());
+  for (std::size_t cell = 0; cell < num_cells; ++cell) {
+    before[cell + 1] = Crc32cConcat(before[cell], cells[cell], bytes_of(cell));
+  }
+  for (std::size_t cell = num_cells; cell-- > 0;) {
+    behind[cell] = Crc32cConcat(cells[cell], behind[cell + 1], block_bytes - bounds[cell + 1]);
+  }
+  if (before.back() != expected) return before.back();
+  // Parts that are no cell, or not the first to be this cell, in its place.
+  for (const BlockPart& part : parts) {
+    const std::size_t first = position_of(part.begin);
+    const std::uint64_t end = std::uint64_t{part.begin} + part.size_bytes;
+    const std::uint32_t seen =
+        Crc32cConcat(Crc32cConcat(before[first], part.crc32c, part.size_bytes),
+                     behind[position_of(end)], block_bytes - end);
+    if (seen != expected) return seen;
+  }
+  return expected;
 }
 
 }  // namespace ckpt

@@ -2,13 +2,17 @@
 #include "core/manifest/late_checks.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "core/io/memory_storage.h"
@@ -190,6 +194,162 @@ TEST_F(LateChecksTest, ThreadsMayReadAtOnce) {
     for (int r = 0; r < 8; ++r) EXPECT_THAT(late_->Finish(), IsOk());
     EXPECT_EQ(counting_.bytes_read() - before, kFile);
   }
+}
+
+// Readers that are processes: each has opened the file for itself.
+class SeveralProcessesTest : public LateChecksTest {
+ protected:
+  struct Process {
+    explicit Process(Storage& disk) : counting(disk) {}
+
+    CountingStorage counting;
+    std::shared_ptr<LateChecks> late = std::make_shared<LateChecks>();
+    std::shared_ptr<Storage> storage;
+    std::shared_ptr<const ReadableFile> file;
+  };
+
+  void Start(std::size_t number) {
+    processes_.clear();
+    for (std::size_t p = 0; p < number; ++p) {
+      Process& process = *processes_.emplace_back(std::make_unique<Process>(*disk_));
+      process.storage =
+          MakeCheckedStorage(process.counting, "/ck", manifest_, nullptr, process.late);
+      auto file = process.storage->Open("/ck/data");
+      ASSERT_THAT(file, IsOk());
+      process.file = *file;
+      process.late->Begin();
+    }
+  }
+
+  Status ReadBy(std::size_t process, std::uint64_t offset, std::uint64_t length) {
+    Bytes out(length);
+    return processes_[process]->file->ReadAt(offset, out);
+  }
+
+  // What every process gets, which must be the same. If reading fails, what one of them gets.
+  Status CompareTogether() {
+    std::map<std::size_t, std::vector<BlockPart>> of_each;
+    for (const auto& process : processes_) {
+      for (const BlockPart& part : process->late->TakeParts()) {
+        of_each[part.block % processes_.size()].push_back(part);
+      }
+    }
+    std::optional<BlockPart> damaged;
+    Status failure;
+    for (std::size_t p = 0; p < processes_.size(); ++p) {
+      const Result<std::optional<BlockPart>> found = processes_[p]->late->FindDamage(of_each[p]);
+      if (!found.ok()) failure = found.status();
+      if (found.ok() && *found && !damaged) damaged = *found;
+    }
+    if (damaged) {
+      for (const auto& process : processes_) {
+        const Status described = process->late->Describe(*damaged);
+        EXPECT_TRUE(failure.ok() || described.ToString() == failure.ToString());
+        failure = described;
+      }
+    }
+    for (const auto& process : processes_) process->late->End();
+    return failure;
+  }
+
+  std::uint64_t bytes_read() const {
+    std::uint64_t sum = 0;
+    for (const auto& process : processes_) sum += process->counting.bytes_read();
+    return sum;
+  }
+
+  std::vector<std::unique_ptr<Process>> processes_;
+};
+
+TEST_F(SeveralProcessesTest, DivideAFileAndReadNoByteTwice) {
+  constexpr std::uint64_t kReaders = 10;
+  Start(kReaders + 3);  // some read nothing
+  for (std::uint64_t r = 0; r < kReaders; ++r) {
+    const std::uint64_t begin = kFile * r / kReaders;
+    ASSERT_THAT(ReadBy(r, begin, kFile * (r + 1) / kReaders - begin), IsOk());
+  }
+  EXPECT_THAT(CompareTogether(), IsOk());
+  EXPECT_EQ(bytes_read(), kFile);
+}
+
+// Headers, which each looks into before it reads its own part of what follows.
+TEST_F(SeveralProcessesTest, ReadNothingMoreWhereAllHaveReadTheSamePart) {
+  constexpr std::uint64_t kReaders = 4;
+  constexpr std::uint64_t kHeader = 4096;
+  Start(kReaders);
+  for (std::uint64_t r = 0; r < kReaders; ++r) {
+    // Over the end of a block, too.
+    for (const std::uint64_t at : {std::uint64_t{0}, kWhole - 100, kFile - kHeader}) {
+      ASSERT_THAT(ReadBy(r, at, kHeader), IsOk());
+    }
+  }
+  for (const auto& [reader, begin, end] : {std::tuple(0, kHeader / 2, 2 * kWhole),
+                                           {1, 2 * kWhole, kFile - 2 * kHeader},
+                                           {2, kFile - 2 * kHeader, kFile},
+                                           {3, std::uint64_t{0}, kHeader / 2}}) {
+    ASSERT_THAT(ReadBy(static_cast<std::size_t>(reader), begin, end - begin), IsOk());
+  }
+  const std::uint64_t before = bytes_read();
+  EXPECT_THAT(CompareTogether(), IsOk());
+  EXPECT_EQ(bytes_read(), before);
+}
+
+TEST_F(SeveralProcessesTest, FindAllDamageOfBlocksThatTheyRead) {
+  const std::uint64_t seed = testing::TestSeed(5);
+  SCOPED_TRACE(::testing::Message() << "replay: CKPT_TEST_SEED=" << seed);
+  std::mt19937_64 rng(seed);
+  for (int round = 0; round < 200; ++round) {
+    const std::uint64_t damaged = round % 2 == 0 ? kFile : rng() % kFile;
+    if (damaged < kFile) Flip(damaged);
+    Start(1 + rng() % 5);
+    bool reads_it = false;
+    for (std::uint64_t left = rng() % 40; left > 0; --left) {
+      const std::uint64_t offset = rng() % kFile;
+      const std::uint64_t most = rng() % 8 == 0 ? kFile : 400'000;
+      const std::uint64_t length = 1 + rng() % std::min<std::uint64_t>(most, kFile - offset);
+      const std::uint64_t block = damaged / kWhole;
+      reads_it |= offset / kWhole <= block && block <= (offset + length - 1) / kWhole;
+      const Status status = ReadBy(rng() % processes_.size(), offset, length);
+      EXPECT_TRUE(status.ok() || status.kind() == ErrorKind::kChecksum);
+    }
+    const std::uint64_t before = bytes_read();
+    const Status compared = CompareTogether();
+    if (damaged == kFile) {
+      EXPECT_THAT(compared, IsOk());
+      EXPECT_LE(bytes_read() - before, kFile);  // no block more than once
+      continue;
+    }
+    EXPECT_EQ(!compared.ok(), reads_it) << damaged;
+    if (!compared.ok()) {
+      EXPECT_THAT(compared, FailsWith(ErrorKind::kChecksum));
+      EXPECT_EQ(compared.first().message, fmt::format("bit 3 of byte {} is flipped", damaged));
+    }
+    Put(damaged, content_[damaged]);
+  }
+}
+
+// Another machine may have another copy of the file in its memory.
+TEST_F(SeveralProcessesTest, FindDamageThatOneOfThemAloneHasSeen) {
+  for (const auto& [offset, length] :
+       {std::pair(100ULL, 200ULL), {100ULL, 100ULL}, {50ULL, 1000ULL}, {0ULL, 1ULL << 20}}) {
+    for (std::size_t who = 0; who < 3; ++who) {
+      Start(3);
+      for (std::size_t reader = 0; reader < 3; ++reader) {
+        if (reader == who) Flip(150);
+        const Status status = reader == 0 ? ReadBy(0, offset, length) : ReadBy(reader, 100, 200);
+        Put(150, content_[150]);
+        EXPECT_TRUE(status.ok() || length == kWhole);
+      }
+      EXPECT_THAT(CompareTogether(), FailsWith(ErrorKind::kChecksum)) << who;
+    }
+  }
+}
+
+TEST_F(SeveralProcessesTest, HandErrorsOfReadingOn) {
+  Start(2);
+  ASSERT_THAT(ReadBy(0, kWhole, 100), IsOk());
+  processes_[1]->counting.FailReads();  // it compares the block
+  EXPECT_THAT(CompareTogether(), FailsWith(ErrorKind::kIo));
 }
 
 }  // namespace

@@ -1,0 +1,20 @@
+// Loads with MPI processes for ranks: every process runs the same tests in step.
+#include <cstdio>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/trainer/run/load_together_test.h"
+#include "trainer/comm/mpi_comm.h"
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleMock(&argc, argv);
+  int failures = 1;
+  const ckpt::Status status = ckpt::trainer::RunMpiRank({}, [&](ckpt::trainer::HostGroup& world) {
+    ckpt::testing::LoadOn(&world);
+    failures = RUN_ALL_TESTS();
+    return ckpt::OkStatus();
+  });
+  if (!status.ok()) std::fputs(status.ToString().c_str(), stderr);
+  return status.ok() ? failures : 1;
+}
