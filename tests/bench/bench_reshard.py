@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A run's state loaded under another layout: saved by two ranks, loaded by eight, beside dcp.load of the same checkpoint.
 
-    bench_reshard.py --bin build/release/bin [--hidden-size 512] [--ranks 8] [--runs 3] [--work DIR]
+    bench_reshard.py --bin build/release/bin [--hidden-size 512] [--ranks 8] [--runs 3] [--no-torch] [--work DIR]
 
-Run with a Python that has torch. `ours`: a whole process of `ckpt-train` that loads weights and optimizer into the shards of `--ranks` ranks and has
-nothing else to do; `dcp.load`: the call alone, in as many processes, each tensor split along its first dimension. The files lie in the
+Run with a Python that has torch, or without `dcp.load`. `ours`: a whole process of `ckpt-train` that loads weights and optimizer into the shards of
+`--ranks` ranks and has nothing else to do; `ours, processes`: the same with MPI, all processes and their launcher together; `dcp.load`: the call alone, in as many processes, each tensor split along its first dimension. The files lie in the
 page cache. Prints one JSON document: seconds, and `read`, the bytes that all ranks read over those of the checkpoint.
 """
 import argparse
@@ -36,11 +36,13 @@ def run_counted(command):
 
 
 def main():
+    os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--bin", type=pathlib.Path, required=True)
     parser.add_argument("--hidden-size", type=int, default=512)
     parser.add_argument("--ranks", type=int, default=8, help="that load")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--no-torch", action="store_true", help="leave out dcp.load")
     parser.add_argument("--work", type=pathlib.Path, help="where the files go (default: the temporary directory)")
     args = parser.parse_args()
 
@@ -56,6 +58,9 @@ def main():
         def ours(_):
             return run_counted([*train, "--ranks", args.ranks, "--load", scratch / "run"])
 
+        def processes(_):
+            return run_counted(["mpirun", "-n", args.ranks, *train, "--threads", 1, "--load", scratch / "run"])
+
         def dcp_load(i):
             command = [sys.executable, "-W", "ignore", HERE / "reshard_peer.py", checkpoint, args.ranks, scratch / f"meeting-{i}"]
             done = json.loads(subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True).stdout)
@@ -64,7 +69,9 @@ def main():
         def read(_):
             return measure.run(["cat", *measure.files_below(checkpoint)]).seconds, size
 
-        sides = {"ours": ours, "dcp.load": dcp_load, "read": read}
+        sides = {"ours": ours, "ours, processes": processes, "dcp.load": dcp_load, "read": read}
+        if args.no_torch:
+            del sides["dcp.load"]
         taken = {name: [] for name in sides}
         for i in range(args.runs + 1):  # the first round warms up and is not counted
             for name, side in sides.items():
@@ -74,7 +81,7 @@ def main():
     seconds = {name: [run[0] for run in runs] for name, runs in taken.items()}
     print(json.dumps({"bytes": size, "ranks": args.ranks, "seconds": seconds,
                       "read": {name: measure.median(run[1] for run in runs) / size for name, runs in taken.items()},
-                      "ratio": measure.median(seconds["dcp.load"]) / measure.median(seconds["ours"]),
+                      "ratio": None if args.no_torch else measure.median(seconds["dcp.load"]) / measure.median(seconds["ours"]),
                       "load_average": os.getloadavg()[0]}))
 
 
