@@ -13,12 +13,15 @@
 
 namespace ckpt::testing {
 
-// Views are not counted. Thread-safe if the storage behind it is.
+// Files whose paths do not begin with `below` are left alone, and views are not counted. Thread-safe
+// if the storage behind it is.
 class CountingStorage final : public ForwardingStorage {
  public:
-  using ForwardingStorage::ForwardingStorage;
+  explicit CountingStorage(Storage& behind, const Path& below = {})
+      : ForwardingStorage(behind), below_(below.string()) {}
   Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
     CKPT_ASSIGN_OR_RETURN(auto file, behind().Open(path));
+    if (!path.string().starts_with(below_)) return file;
     return std::shared_ptr<const ReadableFile>(std::make_shared<File>(std::move(file), *this));
   }
   [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
@@ -44,6 +47,7 @@ class CountingStorage final : public ForwardingStorage {
     CountingStorage& storage_;
   };
 
+  const std::string below_;
   std::atomic<std::uint64_t> bytes_read_ = 0;
   std::atomic<std::uint64_t> most_bytes_ = ~std::uint64_t{0};
 };

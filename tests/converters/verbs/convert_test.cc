@@ -1,7 +1,6 @@
 #include "converters/verbs/convert.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <fstream>
 #include <memory>
@@ -25,6 +24,7 @@
 #include "formats/registry/registry.h"
 #include "formats/registry/stored_run.h"
 #include "tests/converters/verbs/convert_fixture.h"
+#include "tests/testing/counting_storage.h"
 
 namespace ckpt {
 namespace {
@@ -186,54 +186,17 @@ TEST_F(ConvertTest, ParityCoversEveryFileAndDependsOnNeitherThreadsNorBudget) {
   }
 }
 
-// Notes the phases of a conversion and how much of each was done.
-// Counts what is read of files whose paths begin so.
-class CountingStorage final : public ForwardingStorage {
- public:
-  CountingStorage(Storage& behind, Path below)
-      : ForwardingStorage(behind), below_(std::move(below)) {}
-
-  Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
-    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, behind().Open(path));
-    if (!path.string().starts_with(below_.string())) return file;
-    return std::shared_ptr<const ReadableFile>(
-        std::make_shared<CountedFile>(std::move(file), bytes_read_));
-  }
-  [[nodiscard]] std::uint64_t bytes_read() const { return bytes_read_; }
-
- private:
-  class CountedFile final : public ReadableFile {
-   public:
-    CountedFile(std::shared_ptr<const ReadableFile> behind, std::atomic<std::uint64_t>& bytes)
-        : behind_(std::move(behind)), bytes_(bytes) {}
-    [[nodiscard]] std::uint64_t size_bytes() const override { return behind_->size_bytes(); }
-    [[nodiscard]] const std::string& name() const override { return behind_->name(); }
-    Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
-      bytes_ += out.size();
-      return behind_->ReadAt(offset, out);
-    }
-    Result<std::unique_ptr<FileView>> View() const override { return behind_->View(); }
-
-   private:
-    std::shared_ptr<const ReadableFile> behind_;
-    std::atomic<std::uint64_t>& bytes_;
-  };
-
-  const Path below_;
-  std::atomic<std::uint64_t> bytes_read_ = 0;
-};
-
 // Tensors that stay what they are need not be read a second time to be proved.
 TEST_F(ConvertTest, DigestsTheSourceWhileItStreams) {
   const Path source = Golden("llama-tied-fp32");
   ConvertOptions options = Between("hf", "dcp", source, "plain");
   options.to.naming = "hf";
   options.verify = false;
-  CountingStorage unproved(PosixStorage(), source / "model.safetensors");
+  testing::CountingStorage unproved(PosixStorage(), source / "model.safetensors");
   ASSERT_THAT(Convert(unproved, options), IsOk());
   options.verify = true;
   options.target = dir_.path() / "proved";
-  CountingStorage proved(PosixStorage(), source / "model.safetensors");
+  testing::CountingStorage proved(PosixStorage(), source / "model.safetensors");
   const auto report = Convert(proved, options);
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(proved.bytes_read(), unproved.bytes_read());
@@ -267,6 +230,7 @@ TEST_F(ConvertTest, ReadsBackWhatItWrote) {
   EXPECT_THAT(Convert(storage, options), IsOk());
 }
 
+// Notes the phases of a conversion and how much of each was done.
 class PhaseLog final : public ProgressSink {
  public:
   void OnPhase(std::string_view phase, std::uint64_t bytes, std::uint64_t /*items*/) override {
