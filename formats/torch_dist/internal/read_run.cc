@@ -28,7 +28,6 @@ using layout::Configuration;
 
 // What SGD stores for a parameter. It does not count updates.
 constexpr std::string_view kMomentOfSgd = "momentum_buffer";
-constexpr std::int64_t kUncounted = -1;
 
 // The weights to which decoupled_lr applies.
 constexpr std::array<std::string_view, 2> kDecoupled = {"embedding.word_embeddings.weight",
@@ -127,7 +126,9 @@ Result<std::int64_t> WholeNumber(double number, const JsonCursor& value) {
 
 // A count that Megatron stores as a float if its optimizer does.
 Result<std::int64_t> Count(const JsonCursor& value) {
-  if (const Result<std::int64_t> integer = value.Int64(); integer.ok()) return integer;
+  if (const Result<std::int64_t> integer = value.Int64(); integer.ok() && *integer >= 0) {
+    return integer;
+  }
   CKPT_ASSIGN_OR_RETURN(const double number, value.Double());
   return WholeNumber(number, value);
 }
@@ -263,9 +264,10 @@ bool UsesSgd(const CheckpointIndex& index) {
   });
 }
 
+// The groups of SGD are at step 0.
 Status ReadGroups(const CheckpointIndex& index, const CommonState& common, TrainingRun& run) {
   std::optional<std::int64_t> step;
-  if (UsesSgd(index)) step = kUncounted;
+  if (UsesSgd(index)) step = 0;
   if (const auto stored = common.root().Find("optimizer")) {
     CKPT_RETURN_IF_ERROR(ReadOptimizer(common, *stored, run.schedule, step, 0, run.groups));
   }
@@ -276,20 +278,24 @@ Status ReadGroups(const CheckpointIndex& index, const CommonState& common, Train
       .Hint("ckpt-train --set finetune=true takes the weights alone");
 }
 
+// How often an optimizer that does not count updated the weights.
+Result<std::int64_t> ScheduledStep(const Configuration& args, const TrainingRun& run) {
+  if (const auto updates = megatron::UpdatesOfSchedule(run, args)) return *updates;
+  return Error(ErrorKind::kMissing, "neither the optimizer nor its schedule counts updates")
+      .Tensor(kCommonKey)
+      .Expected("equal batches, of which the schedule has counted a whole number")
+      .Actual(fmt::format("{} samples, where {} iterations consumed {}", run.schedule.num_steps,
+                          run.iteration, run.consumed_samples))
+      .Hint("ckpt-convert --weights-only leaves the optimizer out");
+}
+
 // `run` has its groups, its progress and its schedule.
-Status CountUpdates(const Configuration& args, TrainingRun& run) {
-  const std::optional<std::int64_t> scheduled = megatron::UpdatesOfSchedule(run, args);
-  for (ParamGroup& group : run.groups) {
-    if (group.step != kUncounted) continue;
-    if (!scheduled) {
-      return Error(ErrorKind::kMissing, "neither the optimizer nor its schedule counts updates")
-          .Tensor(kCommonKey)
-          .Expected("equal batches, of which the schedule has counted a whole number")
-          .Actual(fmt::format("{} samples, where {} iterations consumed {}", run.schedule.num_steps,
-                              run.iteration, run.consumed_samples))
-          .Hint("ckpt-convert --weights-only leaves the optimizer out");
+Status CountUpdates(const CheckpointIndex& index, const Configuration& args, TrainingRun& run) {
+  if (UsesSgd(index)) {
+    CKPT_ASSIGN_OR_RETURN(const std::int64_t scheduled, ScheduledStep(args, run));
+    for (ParamGroup& group : run.groups) {
+      if (group.step == 0) group.step = scheduled;
     }
-    group.step = *scheduled;
   }
   for (const ParamGroup& group : run.groups) {
     if (group.step == run.finished_updates()) continue;
@@ -330,7 +336,8 @@ void NameDecoupled(const Configuration& args,
                    const std::map<std::string, std::map<std::string, std::string>>& states,
                    TrainingRun& run) {
   const auto asked = args.find("decoupled_lr");
-  if (asked == args.end() || asked->second.AsFloat() == nullptr || states.empty()) return;
+  if (asked == args.end() || states.empty()) return;
+  if (asked->second.AsFloat() == nullptr && asked->second.AsInt() == nullptr) return;
   std::vector<std::size_t> own;
   for (std::size_t g = 0; g < run.groups.size(); ++g) {
     if (run.groups[g].has_own_rate()) own.push_back(g);
@@ -380,7 +387,7 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   CKPT_RETURN_IF_ERROR(ReadGroups(source.index(), common, stored.run));
   CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
   CKPT_RETURN_IF_ERROR(ReadProgress(common.root(), args, stored.run));
-  CKPT_RETURN_IF_ERROR(CountUpdates(args, stored.run));
+  CKPT_RETURN_IF_ERROR(CountUpdates(source.index(), args, stored.run));
   if (detail == RunDetail::kToResume) {
     CKPT_RETURN_IF_ERROR(megatron::CheckSchedule(stored.run, args, kCommonKey));
   }

@@ -112,6 +112,14 @@ TEST(ReadRunTest, ReadsSeveralOptimizers) {
   EXPECT_TRUE(stored->main_weights.empty());
 }
 
+// The schedule counts for optimizers that do not count, and for no others.
+TEST(ReadRunTest, RefusesAStepBelowZero) {
+  for (const RunDetail detail : {RunDetail::kToResume, RunDetail::kWhole}) {
+    EXPECT_THAT(ReadRun(StatedSource(kTensors, Groups(R"({"step": -1})")), detail),
+                FailsWith(ErrorKind::kBadMetadata));
+  }
+}
+
 // As an optimizer that is not distributed has it with torch's own Adam.
 TEST(ReadRunTest, ReadsAStepInATensor) {
   StatedSource source(
@@ -149,13 +157,15 @@ TEST(ReadRunTest, NamesWhatHasARateOfItsOwn) {
                 R"( {"step": 2, "default_config": false}, {"step": 2, "wd_mult": 0.0}]}})"),
         RunDetail::kWhole);
   };
-  const auto stored = read("0.5");
-  ASSERT_THAT(stored, IsOk());
-  EXPECT_TRUE(stored->run.others_by_decay);
-  EXPECT_THAT(stored->run.group_of,
-              UnorderedElementsAre(Pair("embedding.word_embeddings.weight", 1),
-                                   Pair("output_layer.weight", 1)));
-  EXPECT_FALSE(stored->run.groups[1].default_config);
+  for (const char* rate : {"0.5", "1"}) {
+    const auto stored = read(rate);
+    ASSERT_THAT(stored, IsOk());
+    EXPECT_TRUE(stored->run.others_by_decay) << rate;
+    EXPECT_THAT(stored->run.group_of,
+                UnorderedElementsAre(Pair("embedding.word_embeddings.weight", 1),
+                                     Pair("output_layer.weight", 1)));
+    EXPECT_FALSE(stored->run.groups[1].default_config);
+  }
   const auto others = read("null");  // something else has another rate
   ASSERT_THAT(others, IsOk());
   EXPECT_THAT(others->run.group_of, IsEmpty());
