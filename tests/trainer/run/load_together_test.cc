@@ -1,8 +1,6 @@
 // Ranks that load what other ranks saved: each byte is read once, whoever needs it, and damage that
-// one rank meets is an error of all. Under mpirun (load_together_mpi.cc) the ranks are processes;
-// otherwise they are threads, which share the opened checkpoint or have one each, as processes do.
-#include "tests/trainer/run/load_together_test.h"
-
+// one rank meets is an error of all. Under mpirun the ranks are processes; otherwise they are
+// threads, which share the opened checkpoint or have one each, as processes do.
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -21,6 +19,7 @@
 #include "tests/reliability/small_model.h"
 #include "tests/testing/counting_storage.h"
 #include "tests/testing/matchers.h"
+#include "tests/testing/process_ranks.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/trainer/run/small_session.h"
 #include "trainer/comm/agreement.h"
@@ -31,8 +30,6 @@ namespace {
 
 using train::RankSession;
 using trainer::HostGroup;
-
-HostGroup* processes = nullptr;
 
 // Large tensors, as those of real models are beside the headers of their items: 50 MB.
 layout::Configuration LargeTensors() {
@@ -55,7 +52,8 @@ class LoadTogetherTest : public ::testing::TestWithParam<Case> {
 
   // A run's ranks, in as many processes as there are.
   static Status OnRanks(const Body& body) {
-    return processes != nullptr ? body(*processes) : trainer::RunRanks(GetParam().ranks, body);
+    return process_ranks != nullptr ? body(*process_ranks)
+                                    : trainer::RunRanks(GetParam().ranks, body);
   }
 
   // Where two ranks have saved state number 1 of a run of `settings`. Every rank calls it.
@@ -276,7 +274,4 @@ INSTANTIATE_TEST_SUITE_P(All, LoadTogetherTest,
                          });
 
 }  // namespace
-
-void LoadOn(HostGroup* world) { processes = world; }
-
 }  // namespace ckpt::testing

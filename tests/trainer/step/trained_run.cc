@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "tests/testing/process_ranks.h"
 #include "tests/testing/strict_device.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/ops/cpu/host_ops.h"
@@ -18,8 +19,6 @@ namespace {
 using namespace trainer;  // NOLINT(google-build-using-namespace): this file is about nothing else
 
 constexpr std::int64_t kSeq = 7;
-
-HostGroup* given_world = nullptr;
 
 // Sequence number `index` of a run: the same on every mesh.
 HostMicroBatch Sequence(std::int64_t index, const TrainConfig& config) {
@@ -286,11 +285,9 @@ Result<TrainedRun> TrainOnRank(const TrainConfig& config, HostGroup& world,
   return run;
 }
 
-void TrainOn(HostGroup* world) { given_world = world; }
-
 Result<TrainedRun> Train(const TrainConfig& config, const RunOptions& options) {
-  if (given_world != nullptr && given_world->size() == config.mesh.world_size) {
-    return TrainOnRank(config, *given_world, options);
+  if (process_ranks != nullptr && process_ranks->size() == config.mesh.world_size) {
+    return TrainOnRank(config, *process_ranks, options);
   }
   std::mutex mutex;
   TrainedRun first;

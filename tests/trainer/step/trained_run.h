@@ -69,11 +69,8 @@ struct TrainedRun {
 // names the tensor).
 Result<TrainedRun> TrainOnRank(const trainer::TrainConfig& config, trainer::HostGroup& world,
                                const RunOptions& options);
-// On threads, or on the world given to TrainOn if that has as many ranks.
+// On threads, or on ranks that are processes if there are as many.
 Result<TrainedRun> Train(const trainer::TrainConfig& config, const RunOptions& options);
-
-// Ranks that runs take from now on, where their number fits. Null: threads.
-void TrainOn(trainer::HostGroup* world);
 
 // Largest |a - b| of any element over the largest magnitude of its tensor, over all tensors;
 // infinite if names or sizes differ.
