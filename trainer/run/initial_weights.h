@@ -15,7 +15,7 @@ namespace ckpt::train {
 
 // Sets every weight of this rank. The ranks read each byte once. Every rank calls it. Errors: those
 // of CheckFits, WeightReader and RankTrainer::SetWeights; damage that any rank meets is an error of
-// all; kCancelled (a rank is gone).
+// all; kValueMismatch (the ranks' models have different manifests); kCancelled (a rank is gone).
 Status ReadInitialWeights(const ModelSource& model, std::uint64_t budget_bytes,
                           trainer::RankTrainer& trainer, trainer::HostGroup& world,
                           ProgressSink& progress);

@@ -1,6 +1,5 @@
 #include "trainer/run/load_run.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,8 +10,6 @@
 
 #include <fmt/format.h>
 
-#include "core/base/bytes.h"
-#include "core/base/hash.h"
 #include "core/manifest/manifest.h"
 #include "core/manifest/read_manifest.h"
 #include "formats/megatron/schedule.h"
@@ -73,11 +70,9 @@ Result<std::vector<Path>> ListForAll(Storage& storage, const Path& root,
 
 // What distinguishes one stored state from another.
 std::string IdentityOf(const TrainingState& state) {
-  const std::shared_ptr<const Manifest>& manifest = state.weights.manifest;
-  return fmt::format(
-      "iteration {}, {} samples, state digest {}, manifest {}", state.run.iteration,
-      state.run.consumed_samples, state.facts.state_digest.value_or("none"),
-      manifest ? HashHex(HashAlgorithm::kXxh3, AsBytes(SerializeManifest(*manifest))) : "none");
+  return fmt::format("iteration {}, {} samples, state digest {}, manifest {}", state.run.iteration,
+                     state.run.consumed_samples, state.facts.state_digest.value_or("none"),
+                     ManifestIdentity(state.weights.manifest));
 }
 
 // What a checkpoint of another program leaves open, if anything.

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "core/io/posix_storage.h"
+#include "core/manifest/manifest.h"
 #include "formats/megatron/root.h"
 #include "tests/reliability/small_model.h"
 #include "tests/testing/counting_storage.h"
@@ -94,6 +95,20 @@ class LoadTogetherTest : public ::testing::TestWithParam<Case> {
     CountingStorage storage(PosixStorage());
     CKPT_ASSIGN_OR_RETURN(SmallSessions sessions,
                           SmallSessions::Create(storage, settings, GetParam().ranks));
+    return sessions.RunAsRank(
+        world, [&](RankSession& session, HostGroup&) { return use(session, storage); });
+  }
+
+  // The same for weights alone, which each rank opens for itself.
+  static Status Initialize(HostGroup& world, const Path& model, const Use& use) {
+    CountingStorage storage(PosixStorage());
+    CKPT_ASSIGN_OR_RETURN(SmallSessions sessions,
+                          SmallSessions::Create(storage,
+                                                {{"init", "hf:" + model.string()},
+                                                 {"seq_length", 4},
+                                                 {"train_iters", 1},
+                                                 {"global_batch_size", GetParam().ranks}},
+                                                GetParam().ranks));
     return sessions.RunAsRank(
         world, [&](RankSession& session, HostGroup&) { return use(session, storage); });
   }
@@ -231,18 +246,6 @@ TEST_P(LoadTogetherTest, ReadsInitialWeightsInTheSameWay) {
         CKPT_RETURN_IF_ERROR(trainer::AgreeOn(
             world, world.rank() == 0 ? ConvertToModel(root / megatron::IterationName(1), model)
                                      : OkStatus()));
-        const auto start = [&](const Use& use) -> Status {
-          CountingStorage storage(PosixStorage());
-          CKPT_ASSIGN_OR_RETURN(SmallSessions sessions,
-                                SmallSessions::Create(storage,
-                                                      {{"init", "hf:" + model.string()},
-                                                       {"seq_length", 4},
-                                                       {"train_iters", 1},
-                                                       {"global_batch_size", GetParam().ranks}},
-                                                      GetParam().ranks));
-          return sessions.RunAsRank(
-              world, [&](RankSession& session, HostGroup&) { return use(session, storage); });
-        };
         const Use count = [&](RankSession& session, CountingStorage& storage) -> Status {
           const std::uint64_t opening_bytes = storage.bytes_read();
           CKPT_RETURN_IF_ERROR(session.Start().status());
@@ -253,12 +256,36 @@ TEST_P(LoadTogetherTest, ReadsInitialWeightsInTheSameWay) {
           EXPECT_GE(static_cast<double>(bytes), 0.9 * static_cast<double>(opened->size_bytes()));
           return OkStatus();
         };
-        CKPT_RETURN_IF_ERROR(start(count));
+        CKPT_RETURN_IF_ERROR(Initialize(world, model, count));
         CKPT_RETURN_IF_ERROR(FlipBit(world, file));
-        return start([&](RankSession& session, CountingStorage&) -> Status {
+        return Initialize(world, model, [&](RankSession& session, CountingStorage&) -> Status {
           const Status status = session.Start().status();
           EXPECT_THAT(status, FailsWith(ErrorKind::kChecksum)) << "rank " << world.rank();
           EXPECT_EQ(status.first().message, fmt::format("bit 3 of byte {} is flipped", kAt));
+          return world.Barrier();
+        });
+      }),
+      IsOk());
+}
+
+// Hosts may have copies of their own, of which one lacks the manifest.
+TEST_P(LoadTogetherTest, RefusesInitialWeightsThatAreProvedOnOneRankAlone) {
+  EXPECT_THAT(
+      OnRanks([&](HostGroup& world) -> Status {
+        CKPT_ASSIGN_OR_RETURN(const Path root, Save(world, LargeTensors()));
+        const Path model = root.parent_path() / "model";
+        const Path copy = root.parent_path() / "other" / "model";
+        const auto make = [&]() -> Status {
+          const Path source = root / megatron::IterationName(1);
+          CKPT_RETURN_IF_ERROR(ConvertToModel(source, model));
+          CKPT_RETURN_IF_ERROR(ConvertToModel(source, copy));
+          return PosixStorage().RemoveAll(copy / std::string(kManifestName));
+        };
+        CKPT_RETURN_IF_ERROR(trainer::AgreeOn(world, world.rank() == 0 ? make() : OkStatus()));
+        const Path& own = world.rank() == 1 ? copy : model;
+        return Initialize(world, own, [&](RankSession& session, CountingStorage&) -> Status {
+          EXPECT_THAT(session.Start().status(), FailsWith(ErrorKind::kValueMismatch))
+              << "rank " << world.rank();
           return world.Barrier();
         });
       }),

@@ -4,12 +4,18 @@
 #define CKPT_TRAINER_RUN_INTERNAL_CHECKED_LOAD_H_
 
 #include <functional>
+#include <memory>
+#include <string>
 
 #include "core/base/status.h"
+#include "core/manifest/manifest.h"
 #include "formats/registry/registry.h"
 #include "trainer/comm/host_group.h"
 
 namespace ckpt::train {
+
+// What distinguishes one manifest from another, and from none.
+[[nodiscard]] std::string ManifestIdentity(const std::shared_ptr<const Manifest>& manifest);
 
 // Calls `load`, which reads this rank's parts of the tensors. Blocks of which several ranks read
 // parts are compared with the manifest when all ranks have read: the ranks exchange the checksums
@@ -17,9 +23,11 @@ namespace ckpt::train {
 // share the opened checkpoint, as threads do, or have one each, as processes do. Every rank calls
 // it.
 //
-// What was loaded must not be used unless all ranks were OK. Errors: if a block is damaged, the same
-// kChecksum on every rank, because it explains all other errors; otherwise those of `load`, of
-// reading what no rank has read of a block, and kCancelled (a rank is gone).
+// What was loaded must not be used unless all ranks were OK. Errors: kValueMismatch on every rank,
+// before anything is read (the ranks' checkpoints have different manifests, or one has none); if a
+// block is damaged, the same kChecksum on every rank, because it explains all other errors;
+// otherwise those of `load`, of reading what no rank has read of a block, and kCancelled (a rank is
+// gone).
 Status LoadChecked(const OpenedCheckpoint& checkpoint, const std::function<Status()>& load,
                    trainer::HostGroup& world);
 
