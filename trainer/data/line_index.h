@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/base/result.h"
@@ -26,7 +25,8 @@ struct Line {
 // Lines end with '\n'; the last one may end with the file. Blank lines are skipped: they count in
 // `Line::number`, but have no index.
 //
-// Keeps 24 bytes per 64 KiB of the file, however long the lines are.
+// Keeps 24 bytes per 64 KiB of the file, however long the lines are, and the last 1 MiB that was
+// read: lines that lie together are read together, and a small file is read once.
 //
 // Thread-safety: const methods may run concurrently.
 class LineIndex {
@@ -35,6 +35,9 @@ class LineIndex {
   // Errors: kResource (a line past kMaxLineBytes), kIo, those of `visit`.
   static Result<LineIndex> Build(std::shared_ptr<const ReadableFile> file,
                                  const std::function<Status(const Line&)>& visit);
+  LineIndex(LineIndex&&) noexcept;
+  LineIndex& operator=(LineIndex&&) noexcept;
+  ~LineIndex();
 
   [[nodiscard]] std::int64_t num_lines() const { return num_lines_; }
   [[nodiscard]] const std::string& file_name() const { return file_->name(); }
@@ -51,9 +54,12 @@ class LineIndex {
     std::int64_t number = 1;
   };
 
-  explicit LineIndex(std::shared_ptr<const ReadableFile> file) : file_(std::move(file)) {}
+  class KeptBlocks;
+
+  explicit LineIndex(std::shared_ptr<const ReadableFile> file);
 
   std::shared_ptr<const ReadableFile> file_;
+  std::unique_ptr<KeptBlocks> blocks_;
   std::vector<Mark> marks_;  // ascending
   std::int64_t num_lines_ = 0;
 };

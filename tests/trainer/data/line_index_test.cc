@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 
 #include "core/base/bytes.h"
+#include "core/io/memory_storage.h"
+#include "tests/testing/counting_storage.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::trainer {
@@ -70,6 +72,27 @@ TEST(LineIndexTest, FindsEveryLineOfALargeFile) {
   }
   EXPECT_EQ(LinesOf(text), want);
   EXPECT_EQ(LinesOf(text.substr(0, text.size() - 1)), want);
+}
+
+TEST(LineIndexTest, ReadsASmallFileOnceForAllOfItsLines) {
+  const auto memory = MakeMemoryStorage();
+  ckpt::testing::CountingStorage storage(*memory);
+  std::string text;
+  for (int i = 0; i < 50'000; ++i) text += std::to_string(i) + "\n";
+  ASSERT_THAT(WriteSmallFile(*memory, "/data.jsonl", AsBytes(text)), IsOk());
+  const auto file = storage.Open("/data.jsonl");
+  ASSERT_THAT(file, IsOk());
+  const auto index = LineIndex::Build(*file, [](const Line&) { return OkStatus(); });
+  ASSERT_THAT(index, IsOk());
+  const std::uint64_t once = storage.bytes_read();
+  EXPECT_EQ(once, text.size());
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    const auto line = index->Read(i * 12'347 % 50'000);
+    ASSERT_THAT(line, IsOk());
+    EXPECT_EQ(line->text, std::to_string(i * 12'347 % 50'000));
+  }
+  // Blocks may overlap by the line in which one ends.
+  EXPECT_LE(storage.bytes_read() - once, text.size() + text.size() / 10);
 }
 
 TEST(LineIndexTest, RefusesALineWithoutEnd) {
