@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <initializer_list>
 #include <type_traits>
 
 #include <cuda_bf16.h>
@@ -16,12 +15,6 @@ constexpr int kThreads = 512;
 
 using Bf16 = __nv_bfloat16;
 
-// Blocks of which each thread has an item, but at most `max_blocks`.
-unsigned int BlocksFor(std::int64_t items, unsigned int max_blocks) {
-  return static_cast<unsigned int>(
-      std::min<std::int64_t>(max_blocks, (items + kThreads - 1) / kThreads));
-}
-
 // The parts of all ranks, as a kernel takes them.
 struct Parts {
   const void* of_rank[kMaxPeers];
@@ -30,6 +23,19 @@ struct Parts {
   template <typename T>
   [[nodiscard]] __device__ const T* As(int rank) const {
     return static_cast<const T*>(of_rank[rank]);
+  }
+};
+
+// How the kernels of one reduction are launched.
+struct Launcher {
+  cudaStream_t stream;
+  unsigned int max_blocks;
+
+  // Each thread has an item, or several where that would take more blocks than these.
+  template <typename Kernel, typename... Args>
+  void Launch(Kernel* kernel, std::int64_t items, const Args&... args) const {
+    const auto blocks = std::min<std::int64_t>(max_blocks, (items + kThreads - 1) / kThreads);
+    kernel<<<static_cast<unsigned int>(blocks), kThreads, 0, stream>>>(args...);
   }
 };
 
@@ -140,13 +146,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <int kRanks, typename Stored, typename Out>
-void LaunchSumPacks(cudaStream_t stream, const Parts& parts, Out* out, bool adds,
-                    std::int64_t num_packs, unsigned int max_blocks) {
-  SumPacksKernel<kRanks, Stored>
-      <<<BlocksFor(num_packs, max_blocks), kThreads, 0, stream>>>(parts, out, adds, num_packs);
-}
-
 bool IsAligned(const Parts& parts, const void* out) {
   const auto is_aligned = [](const void* at) {
     return reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
@@ -156,23 +155,26 @@ bool IsAligned(const Parts& parts, const void* out) {
 
 // The number of elements from the front that were added in packs.
 template <typename Stored, typename Out>
-std::int64_t SumInPacks(cudaStream_t stream, const Parts& parts, Out* out, bool adds,
-                        std::int64_t count, unsigned int max_blocks) {
+std::int64_t SumInPacks(const Launcher& launcher, const Parts& parts, Out* out, bool adds,
+                        std::int64_t count) {
   constexpr int kWidth = 16 / sizeof(Stored);
   const std::int64_t num_packs = count / kWidth;
   if (num_packs == 0 || !IsAligned(parts, out)) return 0;
+  const auto launch = [&](auto kernel) {
+    launcher.Launch(kernel, num_packs, parts, out, adds, num_packs);
+  };
   switch (parts.count) {
     case 1:
-      LaunchSumPacks<1, Stored>(stream, parts, out, adds, num_packs, max_blocks);
+      launch(SumPacksKernel<1, Stored, Out>);
       break;
     case 2:
-      LaunchSumPacks<2, Stored>(stream, parts, out, adds, num_packs, max_blocks);
+      launch(SumPacksKernel<2, Stored, Out>);
       break;
     case 4:
-      LaunchSumPacks<4, Stored>(stream, parts, out, adds, num_packs, max_blocks);
+      launch(SumPacksKernel<4, Stored, Out>);
       break;
     case 8:
-      LaunchSumPacks<8, Stored>(stream, parts, out, adds, num_packs, max_blocks);
+      launch(SumPacksKernel<8, Stored, Out>);
       break;
     default:
       return 0;
@@ -183,71 +185,64 @@ std::int64_t SumInPacks(cudaStream_t stream, const Parts& parts, Out* out, bool 
 // --- dtypes --------------------------------------------------------------------------------------
 
 template <typename Stored, typename Wide, typename Combine, typename Out>
-void Launch(cudaStream_t stream, const PeerReduction& reduction, const Parts& parts,
-            unsigned int max_blocks) {
+void Reduce(const Launcher& launcher, const PeerReduction& reduction, const Parts& parts) {
   auto* const out = reinterpret_cast<Out*>(reduction.out);
   const bool adds = reduction.write == GradWrite::kAdd;
   std::int64_t done = 0;
   if constexpr (std::is_same_v<Wide, float> && std::is_same_v<Combine, Add> &&
                 !std::is_same_v<Out, double>) {
-    done = SumInPacks<Stored>(stream, parts, out, adds, reduction.count, max_blocks);
+    done = SumInPacks<Stored>(launcher, parts, out, adds, reduction.count);
   }
   const std::int64_t left = reduction.count - done;
   if (left == 0) return;
-  ReduceKernel<Stored, Wide, Out, Combine><<<BlocksFor(left, max_blocks), kThreads, 0, stream>>>(
-      parts, out, adds, done, reduction.count);
+  launcher.Launch(ReduceKernel<Stored, Wide, Out, Combine>, left, parts, out, adds, done,
+                  reduction.count);
 }
 
 template <typename Stored, typename Wide>
-void LaunchSum(cudaStream_t stream, const PeerReduction& reduction, const Parts& parts,
-               unsigned int max_blocks) {
+void SumTo(const Launcher& launcher, const PeerReduction& reduction, const Parts& parts) {
   if (reduction.result == DType::kFloat32) {
-    Launch<Stored, Wide, Add, float>(stream, reduction, parts, max_blocks);
+    Reduce<Stored, Wide, Add, float>(launcher, reduction, parts);
   } else if (reduction.result == DType::kFloat64) {
-    Launch<Stored, Wide, Add, double>(stream, reduction, parts, max_blocks);
+    Reduce<Stored, Wide, Add, double>(launcher, reduction, parts);
   } else {
     CKPT_CHECK(reduction.result == DType::kBfloat16);
-    Launch<Stored, Wide, Add, Bf16>(stream, reduction, parts, max_blocks);
+    Reduce<Stored, Wide, Add, Bf16>(launcher, reduction, parts);
   }
 }
 
-void Sum(cudaStream_t stream, const PeerReduction& reduction, const Parts& parts,
-         unsigned int max_blocks) {
+void Sum(const Launcher& launcher, const PeerReduction& reduction, const Parts& parts) {
   switch (reduction.wire) {
     case DType::kBfloat16:
-      return LaunchSum<Bf16, float>(stream, reduction, parts, max_blocks);
+      return SumTo<Bf16, float>(launcher, reduction, parts);
     case DType::kFloat32:
-      return LaunchSum<float, float>(stream, reduction, parts, max_blocks);
+      return SumTo<float, float>(launcher, reduction, parts);
     case DType::kFloat64:
-      return LaunchSum<double, double>(stream, reduction, parts, max_blocks);
+      return SumTo<double, double>(launcher, reduction, parts);
     default:
       break;
   }
   // Overflow is undefined for signed sums, but unsigned ones wrap; the bits are the same.
   CKPT_CHECK(reduction.result == reduction.wire);
   if (reduction.wire == DType::kInt64) {
-    return Launch<std::uint64_t, std::uint64_t, Add, std::uint64_t>(stream, reduction, parts,
-                                                                    max_blocks);
+    return Reduce<std::uint64_t, std::uint64_t, Add, std::uint64_t>(launcher, reduction, parts);
   }
   CKPT_CHECK(reduction.wire == DType::kInt32);
-  Launch<std::uint32_t, std::uint32_t, Add, std::uint32_t>(stream, reduction, parts, max_blocks);
+  Reduce<std::uint32_t, std::uint32_t, Add, std::uint32_t>(launcher, reduction, parts);
 }
 
-void FindMax(cudaStream_t stream, const PeerReduction& reduction, const Parts& parts,
-             unsigned int max_blocks) {
+void FindMax(const Launcher& launcher, const PeerReduction& reduction, const Parts& parts) {
   CKPT_CHECK(reduction.result == reduction.wire && reduction.write == GradWrite::kStore);
   switch (reduction.wire) {
     case DType::kFloat32:
-      return Launch<float, float, Max, float>(stream, reduction, parts, max_blocks);
+      return Reduce<float, float, Max, float>(launcher, reduction, parts);
     case DType::kFloat64:
-      return Launch<double, double, Max, double>(stream, reduction, parts, max_blocks);
+      return Reduce<double, double, Max, double>(launcher, reduction, parts);
     case DType::kInt32:
-      return Launch<std::int32_t, std::int32_t, Max, std::int32_t>(stream, reduction, parts,
-                                                                   max_blocks);
+      return Reduce<std::int32_t, std::int32_t, Max, std::int32_t>(launcher, reduction, parts);
     default:
       CKPT_CHECK(reduction.wire == DType::kInt64);
-      return Launch<std::int64_t, std::int64_t, Max, std::int64_t>(stream, reduction, parts,
-                                                                   max_blocks);
+      return Reduce<std::int64_t, std::int64_t, Max, std::int64_t>(launcher, reduction, parts);
   }
 }
 
@@ -303,8 +298,9 @@ void ReduceParts(cudaStream_t stream, const PeerReduction& reduction, unsigned i
   CKPT_CHECK(!reduction.parts.empty() && reduction.parts.size() <= kMaxPeers);
   Parts parts = {};
   for (const std::byte* part : reduction.parts) parts.of_rank[parts.count++] = part;
-  if (reduction.op == ReduceOp::kSum) return Sum(stream, reduction, parts, max_blocks);
-  FindMax(stream, reduction, parts, max_blocks);
+  const Launcher launcher = {.stream = stream, .max_blocks = max_blocks};
+  if (reduction.op == ReduceOp::kSum) return Sum(launcher, reduction, parts);
+  FindMax(launcher, reduction, parts);
 }
 
 void ReceiveRows(cudaStream_t stream, int rank, std::span<const PeerRows> sent,
