@@ -1,5 +1,5 @@
-// Feed-forward activations, optionally multiplied by a routing weight per row. A block works on as many
-// rows as it has threads for in the forward, on one in the backward, if they are in use.
+// Feed-forward activations, optionally multiplied by a routing weight per row. A block works on as
+// many rows as it has threads for in the forward, on one in the backward, if they are in use.
 #include <cstdint>
 
 #include "core/base/check.h"

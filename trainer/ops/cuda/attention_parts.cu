@@ -10,8 +10,8 @@ namespace cuda {
 namespace {
 
 // Rows of `whole` consist of parts, in their order, again and again: `repeats` times part 0, part
-// 1, …. Each part of a row goes to, or comes from, an array of its own; null: it is left alone. Sizes
-// are in units, which are 16 bytes or an element.
+// 1, …. Each part of a row goes to, or comes from, an array of its own; null: it is left alone.
+// Sizes are in units, which are 16 bytes or an element.
 struct Parts {
   static constexpr int kMost = 3;
   void* arrays[kMost] = {};

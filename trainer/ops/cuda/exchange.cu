@@ -1,5 +1,4 @@
 // The exchange of rows between the ranks that divide the experts.
-#include <algorithm>
 #include <cstdint>
 
 #include "core/base/check.h"
@@ -56,8 +55,8 @@ struct Planned {
   bool separates_sources = false;
 };
 
-// By one block. A range of rows is those of one expert from one source: range h·P + s of expert h held
-// here and source s begins at `range_begins`, and is received from `range_sources` on.
+// By one block. A range of rows is those of one expert from one source: range h·P + s of expert h
+// held here and source s begins at `range_begins`, and is received from `range_sources` on.
 __global__ void PlanKernel(SentRows sent, int rank, Planned planned, std::int32_t* range_begins,
                            std::int32_t* range_sources) {
   AwaitEarlier();

@@ -3,7 +3,6 @@
 // cuBLASLt's matrices are in column order. A row-major matrix is the transpose of a column-major
 // one, so dᵀ = op(b)ᵀ · op(a)ᵀ is asked for: the operands change places and nothing is transposed
 // in memory.
-#include <array>
 #include <string>
 #include <utility>
 

@@ -79,8 +79,8 @@ __device__ void ForPart(const float (&sums)[kPerThread][kPerThread], const Write
   }
 }
 
-// to [R, columns] = from [R, depth] · op(weight of the row). Blocks along x are the row tiles of all
-// ranges, one after another; those past the last do nothing.
+// to [R, columns] = from [R, depth] · op(weight of the row). Blocks along x are the row tiles of
+// all ranges, one after another; those past the last do nothing.
 template <bool kTransposed, typename T>
 __global__ void __launch_bounds__(kThreads)
     RowProductsKernel(const T* from, const T* weights, const std::int32_t* offsets,

@@ -14,7 +14,6 @@
 #include <cutlass/gemm/device/gemm_universal_adapter.h>
 #include <cutlass/gemm/group_array_problem_shape.hpp>
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
-#include <string>
 #include <type_traits>
 
 #include <cuda_runtime.h>

@@ -169,9 +169,9 @@ __device__ void StoreBlockSums(std::int64_t columns, float (&sums)[Form::kPacks]
   }
 }
 
-// The packs of a row that a thread needs in the backward. Where shared memory holds a row of each group
-// of a block, the next row is on its way while one is computed; where it does not, or packs are too
-// small, they come from memory.
+// The packs of a row that a thread needs in the backward. Where shared memory holds a row of each
+// group of a block, the next row is on its way while one is computed; where it does not, or packs
+// are too small, they come from memory.
 template <typename Form, typename T>
 class RowReader {
  public:

@@ -1,7 +1,7 @@
 // Queries and keys out of a fused projection, normalised and rotated in one pass, and back.
 //
-// A head belongs to a group of 4, 8 or 16 threads. Each has two packs of it, whose elements rotate with
-// each other, so threads exchange nothing for a rotation. Heads of other sizes go through the
+// A head belongs to a group of 4, 8 or 16 threads. Each has two packs of it, whose elements rotate
+// with each other, so threads exchange nothing for a rotation. Heads of other sizes go through the
 // passes of attention_parts.cu.
 #include <algorithm>
 #include <cstddef>
@@ -211,8 +211,8 @@ struct HeadArrays {
   Statistic* rstd = nullptr;
 };
 
-// The heads that a group of threads works on: the queries and the key of its groups of heads, which are
-// as far apart as the grid has groups of threads.
+// The heads that a group of threads works on: the queries and the key of its groups of heads, which
+// are as far apart as the grid has groups of threads.
 class HeadWalk {
  public:
   // Of this thread; `lanes` work on a head. All threads of a block make the same number of turns:
@@ -248,8 +248,8 @@ class HeadWalk {
   std::int32_t place_ = 0;
 };
 
-// Heads of kArrays arrays on their way, and a statistic of each: those of the next kAhead turns. One
-// stage more than that: what is being computed is in none that is asked for.
+// Heads of kArrays arrays on their way, and a statistic of each: those of the next kAhead turns.
+// One stage more than that: what is being computed is in none that is asked for.
 template <typename T, int kArrays>
 struct HeadsAhead {
   static constexpr int kAhead = sizeof(T) == 2 ? 2 : 1;
@@ -283,8 +283,8 @@ struct HeadsAhead {
   }
 };
 
-// Calls `compute(walk, stage)` for every head of the walk, after what `ask(walk, stage)` asked for it
-// has come.
+// Calls `compute(walk, stage)` for every head of the walk, after what `ask(walk, stage)` asked for
+// it has come.
 template <typename T, int kArrays, typename Ask, typename Compute>
 __device__ __forceinline__ void ForHeads(const HeadWalk& begin, HeadsAhead<T, kArrays>& ahead,
                                          const Ask& ask, const Compute& compute) {

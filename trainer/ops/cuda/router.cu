@@ -171,8 +171,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The chosen experts of a token are spread over the lanes of its warp, then those of all experts are.
-// Shared memory: the gradients of the scores, [E] for each warp.
+// The chosen experts of a token are spread over the lanes of its warp, then those of all experts
+// are. Shared memory: the gradients of the scores, [E] for each warp.
 __global__ void __launch_bounds__(kThreads)
     RouterBackwardKernel(RouterSizes sizes, const float* scores, const std::int32_t* experts,
                          const float* dweights, float* dlogits) {

@@ -1,12 +1,12 @@
 // Hands the tiles of CUTLASS's grouped products out in the order in which blocks are free.
 //
-// CUTLASS's own scheduler of Hopper gives every n-th tile to a cluster of n. That is fair where tiles
-// cost the same. A weight's gradient is a sum over its expert's rows, so a tile of an expert that was
-// chosen often costs many times another's, and the clusters that have such tiles end late.
+// CUTLASS's own scheduler of Hopper gives every n-th tile to a cluster of n. That is fair where
+// tiles cost the same. A weight's gradient is a sum over its expert's rows, so a tile of an expert
+// that was chosen often costs many times another's, and the clusters that have such tiles end late.
 //
 // A ticket is the number of a cluster's tile. The first block of a cluster draws the next one, and
-// tells the others by leaving it where the ticket before points to. Which cluster computes a tile has
-// no influence on its sums.
+// tells the others by leaving it where the ticket before points to. Which cluster computes a tile
+// has no influence on its sums.
 #ifndef CKPT_TRAINER_OPS_CUDA_TICKET_SCHEDULER_CUH_
 #define CKPT_TRAINER_OPS_CUDA_TICKET_SCHEDULER_CUH_
 
@@ -33,8 +33,8 @@ class TicketScheduler
       cutlass::gemm::kernel::detail::PersistentTileSchedulerSm90Group<Problems, kTicketStages>;
 
  public:
-  // `tickets`: how many were drawn, then for each ticket the next one of its cluster, or 0. All are 0
-  // at the start.
+  // `tickets`: how many were drawn, then for each ticket the next one of its cluster, or 0. All are
+  // 0 at the start.
   struct Arguments : Base::Arguments {
     std::uint32_t* tickets = nullptr;
   };

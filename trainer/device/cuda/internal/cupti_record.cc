@@ -31,7 +31,8 @@ struct CollectedWork {
   std::uint32_t call = 0;
 };
 
-// What CUPTI has handed over. Its callbacks get no pointer of ours, so there is one for the process.
+// What CUPTI has handed over. Its callbacks get no pointer of ours, so there is one for the
+// process.
 struct Collected {
   std::mutex mutex;
   std::vector<CollectedWork> work;

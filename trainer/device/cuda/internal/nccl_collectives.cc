@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>

@@ -12,12 +12,12 @@
 
 namespace ckpt::trainer {
 
-// A communicator of NCCL of its own, so that groups do not wait for each other. NCCL moves bytes, and
-// sums are formed where they are kept, in the order that Collectives documents: so they have the bits of
-// ranks that read each other's memory, and bfloat16 is added in float32.
+// A communicator of NCCL of its own, so that groups do not wait for each other. NCCL moves bytes,
+// and sums are formed where they are kept, in the order that Collectives documents: so they have
+// the bits of ranks that read each other's memory, and bfloat16 is added in float32.
 //
-// `device` and `watchdog` outlive the collectives. Every rank calls it. Errors: kUnsupported (there is
-// no NCCL), kSystem (NCCL failed), those of the group.
+// `device` and `watchdog` outlive the collectives. Every rank calls it. Errors: kUnsupported (there
+// is no NCCL), kSystem (NCCL failed), those of the group.
 Result<std::unique_ptr<Collectives>> MakeNcclCollectives(std::unique_ptr<HostGroup> group,
                                                          Device& device, NcclWatchdog& watchdog);
 

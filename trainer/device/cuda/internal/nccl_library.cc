@@ -11,8 +11,8 @@ namespace {
 constexpr const char* kNcclLibrary = "libnccl.so.2";
 
 Result<NcclLibrary> LoadFunctions() {
-  // Multicast over NVLink, which nothing here needs, can take the GPUs of a host out of service. NCCL
-  // reads its settings at its first call.
+  // Multicast over NVLink, which nothing here needs, can take the GPUs of a host out of service.
+  // NCCL reads its settings at its first call.
   if (::setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/1) != 0) {
     return Error(ErrorKind::kSystem, "the environment variable NCCL_NVLS_ENABLE cannot be set");
   }

@@ -30,9 +30,9 @@ class NcclMemory {
 
   // Errors: kSystem.
   Status Register(std::byte* data, std::uint64_t size_bytes);
-  // Registered memory of at least `size_bytes`, which the next call may hand out again. It grows when
-  // a call needs more than any before it, which happens in the first step; then the call waits for
-  // `queue`. Errors: kSystem, those of the queue.
+  // Registered memory of at least `size_bytes`, which the next call may hand out again. It grows
+  // when a call needs more than any before it, which happens in the first step; then the call waits
+  // for `queue`. Errors: kSystem, those of the queue.
   Result<std::byte*> Scratch(Queue& queue, std::uint64_t size_bytes);
   // No call is under way. Afterwards registered memory may be freed.
   void Forget();

@@ -19,10 +19,10 @@
 
 namespace ckpt::trainer {
 
-// A kernel of NCCL waits for the other ranks without an end, and the host behind it. So a thread looks
-// at what is under way, and notes on a communicator's track what has ended: a call that does not end in
-// time ends the run (HostGroup::MakeTrack). If NCCL reports a failure, the group is aborted, which
-// ends all processes.
+// A kernel of NCCL waits for the other ranks without an end, and the host behind it. So a thread
+// looks at what is under way, and notes on a communicator's track what has ended: a call that does
+// not end in time ends the run (HostGroup::MakeTrack). If NCCL reports a failure, the group is
+// aborted, which ends all processes.
 //
 // Thread-safety: the rank's thread.
 class NcclWatchdog {
@@ -33,7 +33,8 @@ class NcclWatchdog {
   NcclWatchdog(const NcclWatchdog&) = delete;
   NcclWatchdog& operator=(const NcclWatchdog&) = delete;
 
-  // `group` outlives the communicator. `track`: one of the group's, where the communicator's calls go.
+  // `group` outlives the communicator. `track`: one of the group's, where the communicator's calls
+  // go.
   void Add(const NcclLibrary& nccl, ncclComm_t communicator, HostGroup& group,
            std::shared_ptr<CallTrack> track) CKPT_EXCLUDES(mutex_);
   // The last call that was enqueued on `stream` is one of NCCL; `call` is a literal.
