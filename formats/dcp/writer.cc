@@ -1,10 +1,14 @@
 #include "formats/dcp/writer.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -147,57 +151,68 @@ std::string SaveId(std::string_view keys) {
                      hex.substr(17, 3), hex.substr(20, 12));
 }
 
-}  // namespace
-
-Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions& options) {
-  WritePlan plan;
-  plan.framing = std::make_shared<TorchItemFraming>();
-  plan.tensors = std::move(tensors);
-
+Result<std::uint64_t> TotalBytes(const std::vector<TargetTensor>& tensors) {
   std::uint64_t total = 0;
-  std::set<std::string_view> keys;
-  for (const TargetTensor& tensor : plan.tensors) {
+  for (const TargetTensor& tensor : tensors) {
     CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
     if (!CheckedAdd(total, bytes, &total)) {
       return Error(ErrorKind::kResource, "the checkpoint's size overflows 64 bits");
     }
-    if (!keys.insert(tensor.key).second) {
-      return Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(tensor.key);
-    }
   }
-  for (const WriterTensor& tensor : options.known_tensors) {
-    CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
-    if (bytes != tensor.values.size()) {
-      return Error(ErrorKind::kSizeMismatch, "the values of a tensor do not fit its shape")
-          .Tensor(tensor.key)
-          .Expected(fmt::format("{} bytes", bytes))
-          .Actual(fmt::format("{} bytes", tensor.values.size()));
-    }
-    if (!keys.insert(tensor.key).second) {
-      return Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(tensor.key);
-    }
-  }
-  for (const WriterObject& object : options.objects) {
-    if (!keys.insert(object.key).second) {
-      return Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(object.key);
-    }
-  }
+  return total;
+}
 
-  std::uint64_t file_bytes =
-      options.max_file_bytes == 0 ? kDefaultFileBytes : options.max_file_bytes;
+Status CheckValues(const WriterTensor& tensor) {
+  CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
+  if (bytes == tensor.values.size()) return OkStatus();
+  return Error(ErrorKind::kSizeMismatch, "the values of a tensor do not fit its shape")
+      .Tensor(tensor.key)
+      .Expected(fmt::format("{} bytes", bytes))
+      .Actual(fmt::format("{} bytes", tensor.values.size()));
+}
+
+// Of all tensors and objects. Views into both arguments.
+Result<std::set<std::string_view>> KeysOf(const std::vector<TargetTensor>& tensors,
+                                          const WriterOptions& options) {
+  std::set<std::string_view> keys;
+  const auto add = [&](const std::string& key) -> Status {
+    if (keys.insert(key).second) return OkStatus();
+    return Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(key);
+  };
+  for (const TargetTensor& tensor : tensors) CKPT_RETURN_IF_ERROR(add(tensor.key));
+  for (const WriterTensor& tensor : options.known_tensors) CKPT_RETURN_IF_ERROR(add(tensor.key));
+  for (const WriterObject& object : options.objects) CKPT_RETURN_IF_ERROR(add(object.key));
+  return keys;
+}
+
+// How large files and items become.
+struct Sizes {
+  std::uint64_t file_bytes = 0;
+  std::uint32_t max_files = 0;  // of a writer
+  std::uint64_t chunk_bytes = 0;
+};
+
+Sizes SizesOf(const WriterOptions& options, std::uint64_t total_bytes) {
   const std::uint64_t max_chunk_bytes =
       options.zstd_level ? std::min(options.max_chunk_bytes, kMaxCompressedChunkBytes)
                          : options.max_chunk_bytes;
-  std::uint64_t chunk_bytes = std::min(max_chunk_bytes, file_bytes);
-  auto max_files = static_cast<std::uint32_t>(-1);
   if (options.files > 0) {
-    max_files = static_cast<std::uint32_t>(options.files);
-    file_bytes = CeilDiv(total, max_files);
-    chunk_bytes = std::max<std::uint64_t>(std::min(max_chunk_bytes, file_bytes), 1);
+    const auto files = static_cast<std::uint32_t>(options.files);
+    const std::uint64_t file_bytes = CeilDiv(total_bytes, files);
+    return {.file_bytes = file_bytes,
+            .max_files = files,
+            .chunk_bytes = std::max<std::uint64_t>(std::min(max_chunk_bytes, file_bytes), 1)};
   }
+  const std::uint64_t file_bytes =
+      options.max_file_bytes == 0 ? kDefaultFileBytes : options.max_file_bytes;
+  return {.file_bytes = file_bytes,
+          .max_files = std::numeric_limits<std::uint32_t>::max(),
+          .chunk_bytes = std::min(max_chunk_bytes, file_bytes)};
+}
 
-  FileLayout layout(file_bytes, max_files, plan);
-  MetadataRest rest;
+// Objects, and tensors whose elements are known.
+void PlaceKnown(const WriterOptions& options, FileLayout& layout, WritePlan& plan,
+                MetadataRest& rest) {
   for (const WriterObject& object : options.objects) {
     Bytes item = torch_save::ObjectItem(object.pickle, object.storages);
     const auto [file, offset] = layout.Place(0, item.size());
@@ -216,6 +231,10 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
                                   .size_bytes = item.size()});
     plan.literals.push_back({.file = file, .offset_bytes = offset, .bytes = std::move(item)});
   }
+}
+
+void PlaceTensors(const WriterOptions& options, std::uint64_t chunk_bytes, FileLayout& layout,
+                  WritePlan& plan) {
   for (std::uint32_t t = 0; t < plan.tensors.size(); ++t) {
     const std::vector<PlacedRows> blocks =
         options.placed.empty() ? CutIntoRows(plan.tensors[t], chunk_bytes) : options.placed[t];
@@ -235,7 +254,10 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
                             .size_bytes = size.size_bytes});
     }
   }
+}
 
+void DescribeKeys(const std::set<std::string_view>& keys, const WriterOptions& options,
+                  MetadataRest& rest) {
   std::string all_keys;
   if (options.stores_paths) rest.planner_data.emplace();
   for (const std::string_view key : keys) {
@@ -247,17 +269,40 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
          .path = options.path_of ? options.path_of(text) : std::vector<PathStep>{text}});
   }
   rest.save_id = SaveId(all_keys);
+}
+
+// The last file.
+void AddMetadata(const WriterOptions& options, MetadataRest rest, WritePlan& plan) {
   rest.files = plan.files;
   plan.files.push_back({.name = ".metadata"});
-  if (options.zstd_level) {
-    Compress(*options.zstd_level, std::move(rest), plan);
-  } else {
-    Bytes metadata = rest.Encode(plan, plan.items, {});
-    plan.files.back().size_bytes = metadata.size();
-    plan.literals.push_back({.file = static_cast<std::uint32_t>(plan.files.size() - 1),
-                             .offset_bytes = 0,
-                             .bytes = std::move(metadata)});
+  if (options.zstd_level) return Compress(*options.zstd_level, std::move(rest), plan);
+  Bytes metadata = rest.Encode(plan, plan.items, {});
+  plan.files.back().size_bytes = metadata.size();
+  plan.literals.push_back({.file = static_cast<std::uint32_t>(plan.files.size() - 1),
+                           .offset_bytes = 0,
+                           .bytes = std::move(metadata)});
+}
+
+}  // namespace
+
+Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions& options) {
+  WritePlan plan;
+  plan.framing = std::make_shared<TorchItemFraming>();
+  plan.tensors = std::move(tensors);
+
+  CKPT_ASSIGN_OR_RETURN(const std::uint64_t total_bytes, TotalBytes(plan.tensors));
+  for (const WriterTensor& tensor : options.known_tensors) {
+    CKPT_RETURN_IF_ERROR(CheckValues(tensor));
   }
+  CKPT_ASSIGN_OR_RETURN(const std::set<std::string_view> keys, KeysOf(plan.tensors, options));
+
+  const Sizes sizes = SizesOf(options, total_bytes);
+  FileLayout layout(sizes.file_bytes, sizes.max_files, plan);
+  MetadataRest rest;
+  PlaceKnown(options, layout, plan, rest);
+  PlaceTensors(options, sizes.chunk_bytes, layout, plan);
+  DescribeKeys(keys, options, rest);
+  AddMetadata(options, std::move(rest), plan);
   for (WriteFile& file : plan.files) file.name = options.directory + file.name;
   return plan;
 }
