@@ -131,70 +131,94 @@ class IndexReader {
     return OkStatus();
   }
 
-  Status ReadFixedArray() {
+  // What the header of a fixed array says of its entries.
+  struct FixedArray {
+    bool has_sizes = false;  // and masks
+    std::uint64_t entry_bytes = 0;
+    std::uint64_t page = 0;  // entries
+    std::uint64_t count = 0;
+    std::uint64_t block_at = 0;  // kUndefined: no chunk was written
+    std::uint64_t length = 0;    // bytes of all entries
+
+    [[nodiscard]] bool is_paged() const { return count > page; }
+    [[nodiscard]] std::uint64_t num_pages() const { return CeilDiv(count, page); }
+  };
+
+  Result<FixedArray> ReadFixedHeader() {
     constexpr std::uint64_t kHeaderBytes = 28;
     const std::uint64_t at = layout_.index_at;
     CKPT_ASSIGN_OR_RETURN(const Bytes header, file_.ReadSigned(at, kHeaderBytes, "FAHD"));
     CKPT_RETURN_IF_ERROR(file_.CheckSum(at, header));
     FieldReader fields(header, at);
     fields.Skip(5);
-    const bool has_sizes = fields.U8() == 1;
-    const std::uint8_t entry_bytes = fields.U8();
+    FixedArray array;
+    array.has_sizes = fields.U8() == 1;
+    array.entry_bytes = fields.U8();
     const std::uint8_t page_bits = fields.U8();
-    const std::uint64_t count = fields.U64();
-    const std::uint64_t block_at = fields.U64();
-    const std::size_t size_bytes = has_sizes ? entry_bytes - 12U : 0U;
-    const bool is_sane = (has_sizes ? entry_bytes > 12 && entry_bytes <= 20 : entry_bytes == 8) &&
-                         page_bits > 0 && page_bits < 32 &&
-                         count == static_cast<std::uint64_t>(num_chunks_);
+    array.count = fields.U64();
+    array.block_at = fields.U64();
+    const bool fits_entry = array.has_sizes ? array.entry_bytes > 12 && array.entry_bytes <= 20
+                                            : array.entry_bytes == 8;
+    const bool is_sane = fits_entry && page_bits > 0 && page_bits < 32 &&
+                         array.count == static_cast<std::uint64_t>(num_chunks_);
     if (!is_sane) return file_.Bad(at, "the sizes of an array of chunks make no sense");
-    if (block_at == kUndefined) return OkStatus();
-
-    const std::uint64_t page = std::uint64_t{1} << page_bits;
-    const bool is_paged = count > page;
-    constexpr std::uint64_t kPrefixBytes = 14;
-    const std::uint64_t num_pages = CeilDiv(count, page);
-    std::uint64_t length = 0;
-    if (!CheckedMul<std::uint64_t>(count, entry_bytes, &length) ||
-        length > file_.file().size_bytes()) {
+    array.page = std::uint64_t{1} << page_bits;
+    if (array.block_at != kUndefined &&
+        (!CheckedMul(array.count, array.entry_bytes, &array.length) ||
+         array.length > file_.file().size_bytes())) {
       return file_.Bad(at, "an array of chunks reaches past the file");
     }
-    const std::uint64_t bitmap_bytes = is_paged ? CeilDiv(num_pages, 8) : 0;
-    const std::uint64_t prefix_bytes =
-        kPrefixBytes + bitmap_bytes + (is_paged ? kChecksumBytes : 0);
-    CKPT_ASSIGN_OR_RETURN(
-        const Bytes block,
-        file_.ReadSigned(block_at, is_paged ? prefix_bytes : prefix_bytes + length + kChecksumBytes,
-                         "FADB"));
-    CKPT_RETURN_IF_ERROR(file_.CheckSum(block_at, block));
-    const auto add_entries = [&](FieldReader entries, std::uint64_t first, std::uint64_t num) {
-      for (std::uint64_t c = first; c < first + num; ++c) {
-        const std::uint64_t chunk_at = entries.U64();
-        const std::uint64_t size = has_sizes ? entries.Uint(size_bytes) : chunk_bytes_;
-        const std::uint32_t mask = has_sizes ? entries.U32() : 0;
-        CKPT_RETURN_IF_ERROR(Add(OffsetsOf(c), chunk_at, size, mask));
-      }
-      return OkStatus();
-    };
-    if (!is_paged) {
-      FieldReader entries(block, block_at);
-      entries.Skip(prefix_bytes);
-      return add_entries(entries, 0, count);
-    }
-    const ByteSpan bitmap = ByteSpan(block).subspan(kPrefixBytes, bitmap_bytes);
-    for (std::uint64_t p = 0; p < num_pages; ++p) {
-      const bool is_there = (bitmap[p / 8] & (std::byte{0x80} >> (p % 8))) != std::byte{0};
-      if (!is_there) continue;
-      const std::uint64_t first = p * page;
-      const std::uint64_t num = std::min(page, count - first);
-      const std::uint64_t page_at =
-          block_at + prefix_bytes + p * (page * entry_bytes + kChecksumBytes);
-      CKPT_ASSIGN_OR_RETURN(const Bytes bytes,
-                            file_.Read(page_at, num * entry_bytes + kChecksumBytes));
-      CKPT_RETURN_IF_ERROR(file_.CheckSum(page_at, bytes));
-      CKPT_RETURN_IF_ERROR(add_entries(FieldReader(bytes, page_at), first, num));
+    return array;
+  }
+
+  // Those of `num` chunks, the first of which is number `first`.
+  Status AddEntries(const FixedArray& array, FieldReader entries, std::uint64_t first,
+                    std::uint64_t num) {
+    for (std::uint64_t c = first; c < first + num; ++c) {
+      const std::uint64_t chunk_at = entries.U64();
+      const std::uint64_t size =
+          array.has_sizes ? entries.Uint(array.entry_bytes - 12) : chunk_bytes_;
+      const std::uint32_t mask = array.has_sizes ? entries.U32() : 0;
+      CKPT_RETURN_IF_ERROR(Add(OffsetsOf(c), chunk_at, size, mask));
     }
     return OkStatus();
+  }
+
+  // The pages that are there, one behind the other with room for the rest.
+  Status AddPages(const FixedArray& array, ByteSpan bitmap, std::uint64_t pages_at) {
+    for (std::uint64_t p = 0; p < array.num_pages(); ++p) {
+      const bool is_there = (bitmap[p / 8] & (std::byte{0x80} >> (p % 8))) != std::byte{0};
+      if (!is_there) continue;
+      const std::uint64_t first = p * array.page;
+      const std::uint64_t num = std::min(array.page, array.count - first);
+      const std::uint64_t page_at =
+          pages_at + p * (array.page * array.entry_bytes + kChecksumBytes);
+      CKPT_ASSIGN_OR_RETURN(const Bytes bytes,
+                            file_.Read(page_at, num * array.entry_bytes + kChecksumBytes));
+      CKPT_RETURN_IF_ERROR(file_.CheckSum(page_at, bytes));
+      CKPT_RETURN_IF_ERROR(AddEntries(array, FieldReader(bytes, page_at), first, num));
+    }
+    return OkStatus();
+  }
+
+  Status ReadFixedArray() {
+    CKPT_ASSIGN_OR_RETURN(const FixedArray array, ReadFixedHeader());
+    const std::uint64_t at = array.block_at;
+    if (at == kUndefined) return OkStatus();
+    constexpr std::uint64_t kPrefixBytes = 14;
+    const std::uint64_t bitmap_bytes = array.is_paged() ? CeilDiv(array.num_pages(), 8) : 0;
+    const std::uint64_t entries_bytes = array.is_paged() ? 0 : array.length;
+    CKPT_ASSIGN_OR_RETURN(
+        const Bytes block,
+        file_.ReadSigned(at, kPrefixBytes + bitmap_bytes + entries_bytes + kChecksumBytes, "FADB"));
+    CKPT_RETURN_IF_ERROR(file_.CheckSum(at, block));
+    if (array.is_paged()) {
+      return AddPages(array, ByteSpan(block).subspan(kPrefixBytes, bitmap_bytes),
+                      at + block.size());
+    }
+    FieldReader entries(block, at);
+    entries.Skip(kPrefixBytes);
+    return AddEntries(array, entries, 0, array.count);
   }
 
   StructureFile& file_;

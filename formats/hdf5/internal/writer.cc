@@ -75,24 +75,32 @@ NewDataSet DataSetOf(const TargetTensor& tensor) {
                          {kDtypeAttribute, std::string(DTypeName(tensor.dtype))}}};
 }
 
+// Ends file `f` of the plan with what describes its data sets.
+void AddStructure(std::uint32_t f, const std::vector<std::string>& groups,
+                  const std::vector<NewDataSet>& data_sets, WritePlan& plan) {
+  WriteFile& file = plan.files[f];
+  const std::uint64_t tail_at = AlignUp(file.size_bytes, kAlignment);
+  NewStructure structure = EncodeStructure(groups, data_sets, tail_at);
+  file.size_bytes = tail_at + structure.tail.size();
+  plan.literals.push_back({.file = f, .offset_bytes = 0, .bytes = std::move(structure.superblock)});
+  plan.literals.push_back({.file = f, .offset_bytes = tail_at, .bytes = std::move(structure.tail)});
+}
+
 // A file of data sets that hold no elements of their own.
 WritePlan PlanStructure(const WeightsRequest& request, const std::vector<NewDataSet>& sets) {
   WritePlan plan;
-  const std::uint64_t tail_at = AlignUp(kSuperblockBytes, kAlignment);
-  NewStructure structure = EncodeStructure({kTensorsGroup, kObjectsGroup}, sets, tail_at);
-  plan.files.push_back({.name = request.file_name, .size_bytes = tail_at + structure.tail.size()});
-  plan.literals.push_back({.file = 0, .offset_bytes = 0, .bytes = std::move(structure.superblock)});
-  plan.literals.push_back({.file = 0, .offset_bytes = tail_at, .bytes = std::move(structure.tail)});
+  plan.files.push_back({.name = request.file_name, .size_bytes = kSuperblockBytes});
+  AddStructure(0, {kTensorsGroup, kObjectsGroup}, sets, plan);
   return plan;
 }
 
 // One file with every tensor in one piece.
 WritePlan PlanContiguous(const WeightsRequest& request) {
   WritePlan plan;
-  plan.files.push_back({.name = request.file_name});
+  plan.files.push_back({.name = request.file_name, .size_bytes = kSuperblockBytes});
   plan.tensors = request.tensors;
   std::vector<NewDataSet> sets;
-  std::uint64_t end = kSuperblockBytes;
+  std::uint64_t& end = plan.files.front().size_bytes;
   for (std::uint32_t t = 0; t < plan.tensors.size(); ++t) {
     const TargetTensor& tensor = plan.tensors[t];
     const std::uint64_t bytes = NumBytes(tensor.shape, tensor.dtype);
@@ -109,11 +117,7 @@ WritePlan PlanContiguous(const WeightsRequest& request) {
     sets.back().at = at;
   }
   for (NewDataSet& text : TextsOf(request)) sets.push_back(std::move(text));
-  const std::uint64_t tail_at = AlignUp(end, kAlignment);
-  NewStructure structure = EncodeStructure({kTensorsGroup, kObjectsGroup}, sets, tail_at);
-  plan.files[0].size_bytes = tail_at + structure.tail.size();
-  plan.literals.push_back({.file = 0, .offset_bytes = 0, .bytes = std::move(structure.superblock)});
-  plan.literals.push_back({.file = 0, .offset_bytes = tail_at, .bytes = std::move(structure.tail)});
+  AddStructure(0, {kTensorsGroup, kObjectsGroup}, sets, plan);
   return plan;
 }
 
@@ -309,7 +313,7 @@ WritePlan PlanParts(const WeightsRequest& request) {
 
   WritePlan plan;
   plan.tensors = request.tensors;
-  plan.files.push_back({.name = request.file_name});
+  plan.files.push_back({.name = request.file_name, .size_bytes = kSuperblockBytes});
   for (std::string& name : PartNames(request.file_name, num_parts, request.names_in_use)) {
     plan.files.push_back({.name = std::move(name), .size_bytes = kSuperblockBytes});
   }
@@ -343,20 +347,9 @@ WritePlan PlanParts(const WeightsRequest& request) {
                                         .to = is_whole ? std::nullopt : std::optional(rows.box)});
   }
   for (NewDataSet& text : TextsOf(request)) shown.push_back(std::move(text));
-  stored[0] = std::move(shown);
-  for (std::uint32_t f = 0; f < plan.files.size(); ++f) {
-    WriteFile& file = plan.files[f];
-    const std::uint64_t tail_at = AlignUp(std::max(file.size_bytes, kSuperblockBytes), kAlignment);
-    const bool shows = f == 0;
-    NewStructure structure =
-        EncodeStructure(shows ? std::vector<std::string>{kTensorsGroup, kObjectsGroup}
-                              : std::vector<std::string>{kChunksGroup},
-                        stored[f], tail_at);
-    file.size_bytes = tail_at + structure.tail.size();
-    plan.literals.push_back(
-        {.file = f, .offset_bytes = 0, .bytes = std::move(structure.superblock)});
-    plan.literals.push_back(
-        {.file = f, .offset_bytes = tail_at, .bytes = std::move(structure.tail)});
+  AddStructure(0, {kTensorsGroup, kObjectsGroup}, shown, plan);
+  for (std::uint32_t f = 1; f < plan.files.size(); ++f) {
+    AddStructure(f, {kChunksGroup}, stored[f], plan);
   }
   return plan;
 }
