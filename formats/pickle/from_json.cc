@@ -38,7 +38,12 @@ class FromJson {
   Status WriteState(const JsonCursor& state);
   Status WriteInstance(const JsonCursor& object);
   Status WriteInt(const JsonCursor& decimal);
+  Status WriteNamedFloat(const JsonCursor& name);
   Status WriteScalar(const JsonCursor& scalar);
+  Status WriteTuple(const JsonCursor& items);
+  Status WriteBytes(const JsonCursor& hex, bool is_array);
+  // A value of torch that its name says.
+  Status WriteTorchName(const std::string& tag, const JsonCursor& name);
   // Its elements in a list, as the argument of a call of `module`.`name`.
   Status WriteCallOfList(std::string_view module, std::string_view name, const JsonCursor& list);
 
@@ -208,25 +213,51 @@ Status FromJson::WriteInstance(const JsonCursor& object) {
   return OkStatus();
 }
 
+Status FromJson::WriteNamedFloat(const JsonCursor& name) {
+  CKPT_ASSIGN_OR_RETURN(const std::string text, name.Text());
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (text != "nan" && text != "inf" && text != "-inf") {
+    return CannotSay(name, "a number of no known name");
+  }
+  pickle_.Float(text == "nan" ? std::nan("") : text == "inf" ? kInfinity : -kInfinity);
+  return OkStatus();
+}
+
+Status FromJson::WriteTuple(const JsonCursor& items) {
+  pickle_.BeginTuple();
+  CKPT_RETURN_IF_ERROR(WriteItems(items));
+  pickle_.EndTuple();
+  return OkStatus();
+}
+
+Status FromJson::WriteBytes(const JsonCursor& hex, bool is_array) {
+  CKPT_ASSIGN_OR_RETURN(const Bytes bytes, BytesOfHex(hex));
+  if (is_array) pickle_.Global("builtins", "bytearray");
+  pickle_.BytesValue(bytes);
+  if (is_array) pickle_.InTuple().Reduce();
+  return OkStatus();
+}
+
+Status FromJson::WriteTorchName(const std::string& tag, const JsonCursor& name) {
+  CKPT_ASSIGN_OR_RETURN(const std::string text, name.Text());
+  if (tag == "$dtype") {
+    if (!ParseDType(text)) return CannotSay(name, "a dtype whose tensors are not read");
+    pickle_.Global("torch", text);
+  } else if (tag == "$device") {
+    pickle_.Global("torch", "device").Text(text).InTuple().Reduce();
+  } else {
+    pickle_.Global("torch.serialization", "_get_layout");
+    pickle_.Text("torch." + text).InTuple().Reduce();
+  }
+  return OkStatus();
+}
+
 Status FromJson::WriteTagged(const std::string& tag, const JsonCursor& value) {
   if (tag == "$int") return WriteInt(value);
+  if (tag == "$float") return WriteNamedFloat(value);
   if (tag == "$numpy_scalar") return WriteScalar(value);
   if (tag == "$object") return WriteInstance(value);
-  if (tag == "$float") {
-    CKPT_ASSIGN_OR_RETURN(const std::string text, value.Text());
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();
-    if (text != "nan" && text != "inf" && text != "-inf") {
-      return CannotSay(value, "a number of no known name");
-    }
-    pickle_.Float(text == "nan" ? std::nan("") : text == "inf" ? kInfinity : -kInfinity);
-    return OkStatus();
-  }
-  if (tag == "$tuple") {
-    pickle_.BeginTuple();
-    CKPT_RETURN_IF_ERROR(WriteItems(value));
-    pickle_.EndTuple();
-    return OkStatus();
-  }
+  if (tag == "$tuple") return WriteTuple(value);
   if (tag == "$dict") {
     pickle_.BeginDict();
     CKPT_RETURN_IF_ERROR(WritePairs(value));
@@ -241,38 +272,20 @@ Status FromJson::WriteTagged(const std::string& tag, const JsonCursor& value) {
   }
   if (tag == "$set") return WriteCallOfList("builtins", "set", value);
   if (tag == "$frozenset") return WriteCallOfList("builtins", "frozenset", value);
-  if (tag == "$bytes" || tag == "$bytearray") {
-    CKPT_ASSIGN_OR_RETURN(const Bytes bytes, BytesOfHex(value));
-    if (tag == "$bytearray") pickle_.Global("builtins", "bytearray");
-    pickle_.BytesValue(bytes);
-    if (tag == "$bytearray") pickle_.InTuple().Reduce();
-    return OkStatus();
-  }
+  if (tag == "$bytes" || tag == "$bytearray") return WriteBytes(value, tag == "$bytearray");
   if (tag == "$complex") {
-    pickle_.Global("builtins", "complex").BeginTuple();
-    CKPT_RETURN_IF_ERROR(WriteItems(value));
-    pickle_.EndTuple().Reduce();
+    pickle_.Global("builtins", "complex");
+    CKPT_RETURN_IF_ERROR(WriteTuple(value));
+    pickle_.Reduce();
     return OkStatus();
   }
   if (tag == "$size") {
-    pickle_.Global("torch", "Size").BeginTuple();
-    CKPT_RETURN_IF_ERROR(WriteItems(value));
-    pickle_.EndTuple().InTuple().Reduce();
+    pickle_.Global("torch", "Size");
+    CKPT_RETURN_IF_ERROR(WriteTuple(value));
+    pickle_.InTuple().Reduce();
     return OkStatus();
   }
-  if (tag == "$dtype" || tag == "$device" || tag == "$layout") {
-    CKPT_ASSIGN_OR_RETURN(const std::string text, value.Text());
-    if (tag == "$dtype") {
-      if (!ParseDType(text)) return CannotSay(value, "a dtype whose tensors are not read");
-      pickle_.Global("torch", text);
-    } else if (tag == "$device") {
-      pickle_.Global("torch", "device").Text(text).InTuple().Reduce();
-    } else {
-      pickle_.Global("torch.serialization", "_get_layout");
-      pickle_.Text("torch." + text).InTuple().Reduce();
-    }
-    return OkStatus();
-  }
+  if (tag == "$dtype" || tag == "$device" || tag == "$layout") return WriteTorchName(tag, value);
   if (tag == "$tensor" || tag == "$parameter" || tag == "$numpy_array") {
     return CannotSay(value, "elements of which only a digest is known");
   }

@@ -214,6 +214,22 @@ Result<Window> WindowOf(const PersistentStorage& reference, const StorageExtent&
   return window;
 }
 
+// That all elements lie in the part of the storage that the tensor may use.
+Status CheckReach(const RebuiltTensor& tensor, std::uint64_t first_elem,
+                  std::uint64_t window_bytes) {
+  const StoredArray& array = tensor.array;
+  CKPT_ASSIGN_OR_RETURN(
+      const std::uint64_t reach,
+      ReachBytes(tensor.shape, array.strides, first_elem, ElementBytes(array.dtype)));
+  if (reach <= window_bytes) return OkStatus();
+  return Error(ErrorKind::kSizeMismatch,
+               fmt::format("the tensor reaches outside its storage, {}", tensor.storage->name))
+      .Expected(fmt::format("{} bytes for {} {}, stride {}, offset {}", reach,
+                            DTypeName(array.dtype), FormatDims(tensor.shape),
+                            FormatDims(array.strides), first_elem))
+      .Actual(fmt::format("{} bytes", window_bytes));
+}
+
 }  // namespace
 
 Result<Dims> ReadDims(const Graph& graph, NodeId node, std::string_view what) {
@@ -303,25 +319,15 @@ Result<RebuiltTensor> RebuildTensor(const TorchContainer& container, NodeId node
         .Actual(FormatByteSize(storage.size_bytes));
   }
 
-  const std::uint64_t element_bytes = ElementBytes(*dtype);
-  const auto first_elem = static_cast<std::uint64_t>(graph.integer(args[1]));
-  if (num_elems != 0) {
-    CKPT_ASSIGN_OR_RETURN(const std::uint64_t reach,
-                          ReachBytes(tensor.shape, array.strides, first_elem, element_bytes));
-    if (reach > window.size_bytes) {
-      return Error(ErrorKind::kSizeMismatch,
-                   fmt::format("the tensor reaches outside its storage, {}", storage.name))
-          .Expected(fmt::format("{} bytes for {} {}, stride {}, offset {}", reach,
-                                DTypeName(*dtype), FormatDims(tensor.shape),
-                                FormatDims(array.strides), first_elem))
-          .Actual(fmt::format("{} bytes", window.size_bytes));
-    }
-  }
   array.file = container.file;
   array.dtype = *dtype;
+  array.offset_bytes = storage.offset_bytes + window.offset_bytes;
   // The offset of a tensor without elements has no meaning, so any value is accepted.
-  array.offset_bytes = storage.offset_bytes + window.offset_bytes +
-                       (num_elems == 0 ? 0 : first_elem * element_bytes);
+  if (num_elems != 0) {
+    const auto first_elem = static_cast<std::uint64_t>(graph.integer(args[1]));
+    CKPT_RETURN_IF_ERROR(CheckReach(tensor, first_elem, window.size_bytes));
+    array.offset_bytes += first_elem * ElementBytes(*dtype);
+  }
   array.byte_swapped = container.is_big_endian;
   const std::size_t metadata = rebuild == Rebuild::kV3 ? kV3DTypeArg + 1 : 6;
   if (rebuild != Rebuild::kV1 && args.size() > metadata) {
