@@ -29,8 +29,8 @@ constexpr std::array<std::string_view, 3> kFields = {kExactValue, "exp_avg", "ex
 constexpr std::string_view kBucketElems = "per_bucket_numel_unpadded";
 
 // What a key of the file says: "0.(torch.bfloat16, torch.float32).exp_avg", with a number before it
-// if there are several optimizers, and one behind it if buckets are stored one by one. Gradients had
-// buffers of their own before parameters did: "0.torch.float32.exp_avg.2".
+// if there are several optimizers, and one behind it if buckets are stored one by one. Gradients
+// had buffers of their own before parameters did: "0.torch.float32.exp_avg.2".
 struct BufferKey {
   std::optional<std::size_t> optimizer;
   std::size_t buffer = 0;
@@ -102,7 +102,11 @@ Result<StoredBuffers> CollectBuffers(const TorchSaveSource& file) {
     Buffer& buffer = stored.of_optimizers[key->optimizer.value_or(0)][key->buffer];
     buffer.dtypes = key->dtypes;
     buffer.has_buckets = buffer.has_buckets || key->bucket.has_value();
-    buffer.fields[std::string(key->field)][key->bucket.value_or(0)] = part.local;
+    auto& tensors = buffer.fields[std::string(key->field)];
+    if (!tensors.emplace(key->bucket.value_or(0), part.local).second) {
+      return Error(ErrorKind::kBadMetadata, "a buffer of the distributed optimizer is there twice")
+          .Tensor(part.key);
+    }
   }
   return stored;
 }
@@ -160,8 +164,8 @@ std::vector<BufferMembers> MembersOfBuffers(std::span<const Parameter> parameter
   return buffers;
 }
 
-// The stored tensors: for each field one of float32 numbers, or one for each bucket. Returns how many
-// numbers each has.
+// The stored tensors: for each field one of float32 numbers, or one for each bucket. Returns how
+// many numbers each has.
 Result<std::vector<std::int64_t>> CheckTensors(const Buffer& buffer, const BufferMembers& members) {
   const std::string expected = fmt::format("(torch.{}, ", DTypeName(members.dtype));
   if (buffer.dtypes.starts_with('(') && !buffer.dtypes.starts_with(expected)) {

@@ -210,6 +210,24 @@ TEST_F(MpRankOptimizerTest, AFormOfBuffersThatIsNotReadIsRefused) {
   EXPECT_EQ(refusal.tensor, "0.torch.float32.master_param.0");
 }
 
+// Neither of the two may stand for the other.
+TEST_F(MpRankOptimizerTest, ABufferThatIsThereTwiceIsRefused) {
+  WriteRun({});
+  RunFileWriter twice;
+  twice.pickle().BeginDict().Int(0).BeginDict();
+  twice.pickle().BeginTuple().Global("torch", "bfloat16").Global("torch", "float32").EndTuple();
+  twice.pickle().BeginDict();
+  for (const char* field : {"param", "param.0"}) {
+    twice.pickle().Text(field);
+    twice.Tensor(DType::kFloat32, {2}, {1, 2});
+  }
+  twice.pickle().EndDict().EndDict().EndDict();
+  Write(0, "distrib_optim.pt", twice.Take());
+  const Problem refusal = Refusal("distrib_optim.pt");
+  EXPECT_EQ(refusal.kind, ErrorKind::kBadMetadata);
+  EXPECT_EQ(refusal.tensor, "0.(torch.bfloat16, torch.float32).param.0");
+}
+
 TEST_F(MpRankOptimizerTest, GroupsOfOtherParametersAreRefused) {
   WriteRun({.is_distributed = false, .groups = {{0}, {1, 2}}});
   EXPECT_EQ(Refusal("optimizer").kind, ErrorKind::kUnsupported);
