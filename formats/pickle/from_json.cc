@@ -32,6 +32,9 @@ class FromJson {
 
  private:
   Status WriteObject(const JsonCursor& value);
+  // A dictionary, of pairs or of the members of an object.
+  Status WriteDict(const JsonCursor& pairs);
+  Status WriteMembers(const JsonCursor& object);
   Status WriteTagged(const std::string& tag, const JsonCursor& value);
   Status WriteItems(const JsonCursor& list);
   Status WritePairs(const JsonCursor& pairs);
@@ -152,15 +155,15 @@ Status FromJson::WriteScalar(const JsonCursor& scalar) {
   return OkStatus();
 }
 
-// The attributes of a namespace.
-Status FromJson::WriteState(const JsonCursor& state) {
-  if (const auto pairs = state.Find("$dict")) {
-    pickle_.BeginDict();
-    CKPT_RETURN_IF_ERROR(WritePairs(*pairs));
-    pickle_.EndDict();
-    return OkStatus();
-  }
-  CKPT_ASSIGN_OR_RETURN(const auto members, state.Members());
+Status FromJson::WriteDict(const JsonCursor& pairs) {
+  pickle_.BeginDict();
+  CKPT_RETURN_IF_ERROR(WritePairs(pairs));
+  pickle_.EndDict();
+  return OkStatus();
+}
+
+Status FromJson::WriteMembers(const JsonCursor& object) {
+  CKPT_ASSIGN_OR_RETURN(const auto members, object.Members());
   pickle_.BeginDict();
   for (const auto& [name, member] : members) {
     pickle_.Text(name);
@@ -168,6 +171,12 @@ Status FromJson::WriteState(const JsonCursor& state) {
   }
   pickle_.EndDict();
   return OkStatus();
+}
+
+// The attributes of a namespace.
+Status FromJson::WriteState(const JsonCursor& state) {
+  if (const auto pairs = state.Find("$dict")) return WriteDict(*pairs);
+  return WriteMembers(state);
 }
 
 // {"class": "argparse.Namespace", "state": {…}}
@@ -258,12 +267,7 @@ Status FromJson::WriteTagged(const std::string& tag, const JsonCursor& value) {
   if (tag == "$numpy_scalar") return WriteScalar(value);
   if (tag == "$object") return WriteInstance(value);
   if (tag == "$tuple") return WriteTuple(value);
-  if (tag == "$dict") {
-    pickle_.BeginDict();
-    CKPT_RETURN_IF_ERROR(WritePairs(value));
-    pickle_.EndDict();
-    return OkStatus();
-  }
+  if (tag == "$dict") return WriteDict(value);
   if (tag == "$ordered_dict") {
     pickle_.Global("collections", "OrderedDict").EmptyTuple().Reduce().BeginEntries();
     CKPT_RETURN_IF_ERROR(WritePairs(value));
@@ -301,13 +305,7 @@ Status FromJson::WriteObject(const JsonCursor& value) {
   if (members.size() == 1 && members[0].first.starts_with('$')) {
     return WriteTagged(members[0].first, members[0].second);
   }
-  pickle_.BeginDict();
-  for (const auto& [name, member] : members) {
-    pickle_.Text(name);
-    CKPT_RETURN_IF_ERROR(Write(member));
-  }
-  pickle_.EndDict();
-  return OkStatus();
+  return WriteMembers(value);
 }
 
 Status FromJson::Write(const JsonCursor& value) {
