@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "core/base/quote.h"
 #include "core/tensor/cast.h"
 
 namespace ckpt {

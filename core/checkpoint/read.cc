@@ -1,7 +1,6 @@
 #include "core/checkpoint/read.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <set>
 #include <utility>

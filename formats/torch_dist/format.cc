@@ -30,8 +30,8 @@ Result<std::optional<Path>> Recognise(const Place& place) {
   return std::optional<Path>();
 }
 
-// The common state is a file in a checkpoint of Megatron-Core. Elsewhere it is an object, which only
-// a conversion of such a checkpoint writes.
+// The common state is a file in a checkpoint of Megatron-Core. Elsewhere it is an object, which
+// only a conversion of such a checkpoint writes.
 bool HasKeysOf(const CheckpointIndex& index) { return index.FindObject(kCommonKey) != nullptr; }
 
 constexpr std::array kOptions = {

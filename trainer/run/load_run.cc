@@ -109,7 +109,8 @@ Result<Found> LoadIntact(Storage& storage, const CheckpointSettings& settings,
     const Result<StatePtr> state =
         is_open ? opened : OpenStoredRun(storage, candidate, settings.finetune);
     // Bytes first, because damaged bytes explain all other errors. What met them when it read a
-    // tensor names that tensor, too. An error that a rank is gone says nothing about the checkpoint.
+    // tensor names that tensor, too. An error that a rank is gone says nothing about the
+    // checkpoint.
     const bool met_damage = !state.ok() && state.status().kind() == ErrorKind::kChecksum;
     Status found = met_damage ? state.status() : CheckShare(storage, candidate, state, world);
     CKPT_ASSIGN_OR_RETURN(bool holds, trainer::HoldsEverywhere(world, found.ok()));

@@ -378,7 +378,8 @@ Status RunCheckpoints::SayWhatIsLeft(Status failure, const Path& target) const {
 Status RunCheckpoints::Conclude(Status status) {
   if (writer_.busy() || !under_way_) return status;
   progress_.reset();  // a bar clears its line before anything else is printed
-  // The tracker, or the removal of older checkpoints, may fail behind a checkpoint that is complete.
+  // The tracker, or the removal of older checkpoints, may fail behind a checkpoint that is
+  // complete.
   if (status.ok() || is_published_) {
     whole_ = under_way_->target;
     has_saved_ = true;

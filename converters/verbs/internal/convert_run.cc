@@ -1,7 +1,6 @@
 #include "converters/verbs/internal/convert_run.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -60,8 +59,8 @@ DistinctGroups MergeExperts(const std::vector<ParamGroup>& groups) {
 
 using GroupOf = std::vector<std::pair<std::string, std::size_t>>;
 
-// The group of a stored tensor. A parameter that is stored in parts has their names without the last
-// word.
+// The group of a stored tensor. A parameter that is stored in parts has their names without the
+// last word.
 std::optional<std::size_t> FindGroup(const std::map<std::string, std::size_t>& group_of,
                                      const std::string& name) {
   auto found = group_of.find(name);
@@ -69,8 +68,8 @@ std::optional<std::size_t> FindGroup(const std::map<std::string, std::size_t>& g
   return found == group_of.end() ? std::nullopt : std::optional(found->second);
 }
 
-// A parameter of the target is in the group of those that it is made of. If others follow from their
-// decay, they are left out.
+// A parameter of the target is in the group of those that it is made of. If others follow from
+// their decay, they are left out.
 Result<GroupOf> GroupBySource(const TrainingState& state, const DistinctGroups& distinct,
                               const Format& target, const ModelView& view) {
   GroupOf group_of;

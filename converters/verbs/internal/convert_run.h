@@ -19,9 +19,9 @@ namespace ckpt {
 // REQUIRES: `target.run` is not null. Errors: those of ViewModel.
 Status AddOptimizer(const TrainingState& state, const Format& target, ModelView& view);
 
-// The run as the target stores it, after AddOptimizer: the checkpoint is not cut, and parameters whose groups the source
-// does not name are in those that Megatron puts them in. Arguments that are not plain values are
-// left out and added to `left_out`.
+// The run as the target stores it, after AddOptimizer: the checkpoint is not cut, and parameters
+// whose groups the source does not name are in those that Megatron puts them in. Arguments that are
+// not plain values are left out and added to `left_out`.
 //
 // Errors: kUnsupported (more groups than can be told apart by what decays, a tensor of the target
 // that is made of weights of several groups), kMissing (a trained weight is in no group), those of

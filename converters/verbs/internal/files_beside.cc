@@ -4,8 +4,6 @@
 #include <memory>
 #include <utility>
 
-#include "core/base/warning.h"
-
 namespace ckpt {
 namespace {
 

@@ -1,6 +1,5 @@
 #include "converters/verbs/internal/link_tensors.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <set>
 #include <string_view>
@@ -10,7 +9,6 @@
 
 #include "core/exec/task_pool.h"
 #include "core/io/path.h"
-#include "core/tensor/dtype.h"
 
 namespace ckpt {
 namespace {

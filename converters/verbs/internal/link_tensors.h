@@ -22,8 +22,8 @@ namespace ckpt {
 Result<std::map<std::string, std::vector<LinkedBox>>> LinkTensors(const ModelSource& model,
                                                                   const ConvertOptions& options);
 
-// Whether `written` shows the tensors where `links` says. Errors: kValueMismatch, kMissing, those of
-// CheckpointSource::Locate.
+// Whether `written` shows the tensors where `links` says. Errors: kValueMismatch, kMissing, those
+// of CheckpointSource::Locate.
 Status CheckLinks(const CheckpointSource& written, const ModelSource& model,
                   const std::map<std::string, std::vector<LinkedBox>>& links);
 

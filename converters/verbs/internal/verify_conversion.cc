@@ -28,9 +28,9 @@
 namespace ckpt {
 namespace {
 
-// How the result is read. Checksums of the format would be compared by reading every item twice. They
-// were made of the same bytes as the digests here, and need not be compared where these were read
-// back, or where the result has a manifest.
+// How the result is read. Checksums of the format would be compared by reading every item twice.
+// They were made of the same bytes as the digests here, and need not be compared where these were
+// read back, or where the result has a manifest.
 class ResultStorage {
  public:
   ResultStorage(Storage& storage, const PreparedConversion& prepared, const ExecuteResult& executed)

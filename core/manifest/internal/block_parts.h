@@ -50,9 +50,10 @@ class BlockParts {
 };
 
 // The CRC-32C of a block as readers saw it that know nothing of each other: `expected` if all saw
-// that, else that of one who did not. `parts` are what they read, at least one byte each; nobody has
-// these bytes any more. Those that are missing are read by `read`, and so are those in which one
-// part ends or begins within another one: a checksum cannot be divided. Errors: those of `read`.
+// that, else that of one who did not. `parts` are what they read, at least one byte each; nobody
+// has these bytes any more. Those that are missing are read by `read`, and so are those in which
+// one part ends or begins within another one: a checksum cannot be divided. Errors: those of
+// `read`.
 using ReadPart = std::function<Status(std::uint64_t begin, MutableByteSpan out)>;
 Result<std::uint32_t> ChecksumAsSeen(std::span<const BlockPart> parts, std::uint64_t block_bytes,
                                      std::uint32_t expected, const ReadPart& read);

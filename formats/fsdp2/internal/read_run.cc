@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -20,8 +19,6 @@
 #include "core/base/endian.h"
 #include "core/base/quote.h"
 #include "core/checkpoint/read.h"
-#include "core/tensor/box.h"
-#include "core/tensor/shape.h"
 #include "core/training/stored_values.h"
 #include "formats/fsdp2/internal/run_keys.h"
 #include "formats/megatron/object_fields.h"

@@ -22,8 +22,9 @@ struct StoredChunk {
 // Chunks that were never written are not among them.
 //
 // REQUIRES: `set.chunked`.
-// Errors: kBadMetadata (also for a chunk that lies outside the data set or off the grid), kUnsupported
-// (an index of a kind that is not read, a chunk to which only some filters were applied), kResource.
+// Errors: kBadMetadata (also for a chunk that lies outside the data set or off the grid),
+// kUnsupported (an index of a kind that is not read, a chunk to which only some filters were
+// applied), kResource.
 Result<std::vector<StoredChunk>> ReadChunkIndex(StructureFile& file, const DataSet& set);
 
 // Bytes of a chunk that is not filtered. Errors: kResource.

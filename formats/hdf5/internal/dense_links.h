@@ -17,8 +17,8 @@ struct DenseRecord {
   std::uint64_t at = 0;
 };
 
-// `heap` and `index` are the addresses of the fractal heap and of the tree of names (records of type
-// 5 for links, of type 8 for attributes). Errors: kBadMetadata, kChecksum, kUnsupported.
+// `heap` and `index` are the addresses of the fractal heap and of the tree of names (records of
+// type 5 for links, of type 8 for attributes). Errors: kBadMetadata, kChecksum, kUnsupported.
 Result<std::vector<DenseRecord>> ReadDenseLinks(StructureFile& file, std::uint64_t heap,
                                                 std::uint64_t index);
 Result<std::vector<DenseRecord>> ReadDenseAttributes(StructureFile& file, std::uint64_t heap,

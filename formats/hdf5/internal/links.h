@@ -26,7 +26,8 @@ struct Link {
 };
 
 // The links of a group, sorted by the bytes of their names; none if the object is no group.
-// Errors: kBadMetadata (also for a name that occurs twice, is empty, or contains '/'), kUnsupported.
+// Errors: kBadMetadata (also for a name that occurs twice, is empty, or contains '/'),
+// kUnsupported.
 Result<std::vector<Link>> ReadLinks(StructureFile& file, const ObjectHeader& header);
 
 }  // namespace ckpt::hdf5

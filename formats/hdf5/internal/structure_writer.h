@@ -48,8 +48,8 @@ struct NewStructure {
   Bytes tail;
 };
 
-// `groups`: those of the root, written even if they are empty. `tail_at`: where the tail will lie, a
-// multiple of 8. A pure function. REQUIRES: no two data sets of a group have one name.
+// `groups`: those of the root, written even if they are empty. `tail_at`: where the tail will lie,
+// a multiple of 8. A pure function. REQUIRES: no two data sets of a group have one name.
 [[nodiscard]] NewStructure EncodeStructure(const std::vector<std::string>& groups,
                                            const std::vector<NewDataSet>& data_sets,
                                            std::uint64_t tail_at);

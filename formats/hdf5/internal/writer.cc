@@ -175,8 +175,8 @@ WritePlan PlanLinked(const WeightsRequest& request) {
 // Rows that fill a chunk of about this size; one at least.
 constexpr std::uint64_t kChunkBytes = 16 * kMiB;
 
-// Every chunk of a data set has the same number of rows: the last item gets zeros for those that the
-// tensor lacks.
+// Every chunk of a data set has the same number of rows: the last item gets zeros for those that
+// the tensor lacks.
 class WholeChunks final : public ItemFraming {
  public:
   [[nodiscard]] Bytes Head(const TargetTensor& /*t*/, const WriteItem& /*i*/) const override {

@@ -18,8 +18,8 @@ struct InBuffer {
 struct BufferLayout {
   std::vector<std::int64_t> begins;  // of every parameter's elements
   std::int64_t elems = 0;            // of the buffer, as it is stored: without room behind buckets
-  // Where buckets are stored one by one: that of every parameter, in which it begins. Empty: all are
-  // in one.
+  // Where buckets are stored one by one: that of every parameter, in which it begins. Empty: all
+  // are in one.
   std::vector<std::size_t> bucket_of = {};
 };
 

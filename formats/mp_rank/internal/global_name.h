@@ -47,8 +47,8 @@ class LayerOffsets {
   std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> layers_;
 };
 
-// The name of an expert's tensor with `first_expert` added to the expert's number; other names stay.
-// Errors: kBadMetadata (an absurd number).
+// The name of an expert's tensor with `first_expert` added to the expert's number; other names
+// stay. Errors: kBadMetadata (an absurd number).
 Result<std::string> WithExpertNumber(std::string name, std::int64_t first_expert);
 // Whether the name is one of an expert's tensor.
 [[nodiscard]] bool IsOfExpert(std::string_view name);

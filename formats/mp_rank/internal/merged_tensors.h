@@ -23,8 +23,8 @@ struct OfRank {
 using Parts = std::map<std::string, std::vector<OfRank>>;
 
 // Adds the tensors that the parts make; `prefix` stands before their names. What is wrong with one
-// is its problem: kUnsupported (how ranks divide it is not known), kMissing (a tensor rank of a stage
-// lacks it), kShapeMismatch (parts that do not fit each other).
+// is its problem: kUnsupported (how ranks divide it is not known), kMissing (a tensor rank of a
+// stage lacks it), kShapeMismatch (parts that do not fit each other).
 void AddTensors(const std::string& prefix, const Parts& tensors, const Arguments& arguments,
                 torch_save::RankSet& set);
 

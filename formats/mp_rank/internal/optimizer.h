@@ -38,8 +38,9 @@ struct OptimizerState {
 // `parts`: the model's, of every file of the set. `directory` has the directories of `ranks`.
 //
 // Errors: those of ReadBuffers, ReadGroupedStates and RenderGroups; kUnsupported (vectors that
-// decay, parameters that were updated unequally often), kMissing (the ranks saved no optimizer, or not all of it), kValueMismatch (what the
-// optimizer keeps as a weight's exact value is of another one).
+// decay, parameters that were updated unequally often), kMissing (the ranks saved no optimizer, or
+// not all of it), kValueMismatch (what the optimizer keeps as a weight's exact value is of another
+// one).
 Result<OptimizerState> ReadOptimizer(Storage& storage, const Path& directory,
                                      const torch_save::RankSet& set,
                                      const std::vector<RankDirectory>& ranks,

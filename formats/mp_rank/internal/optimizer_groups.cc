@@ -1,6 +1,5 @@
 #include "formats/mp_rank/internal/optimizer_groups.h"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -38,8 +38,8 @@ Result<std::vector<ParameterState>> ReadGroupedStates(const TorchSaveSource& fil
 Status CollectSteps(const TorchSaveSource& file, const JsonCursor& member, std::set<double>& steps);
 
 // The groups' settings as Megatron-Core keeps them in its common state: `{"param_groups": […]}`, or
-// several optimizers by number. `step`: how often parameters were updated, if that is known. Errors:
-// kBadMetadata.
+// several optimizers by number. `step`: how often parameters were updated, if that is known.
+// Errors: kBadMetadata.
 Result<std::string> RenderGroups(const JsonCursor& member, std::optional<std::int64_t> step);
 
 }  // namespace ckpt::mp_rank

@@ -1,5 +1,5 @@
-// Whether a tensor is a rounded copy of another one: a proof that what an optimizer keeps belongs to
-// a weight.
+// Whether a tensor is a rounded copy of another one: a proof that what an optimizer keeps belongs
+// to a weight.
 #ifndef CKPT_FORMATS_MP_RANK_INTERNAL_ROUNDED_COPY_H_
 #define CKPT_FORMATS_MP_RANK_INTERNAL_ROUNDED_COPY_H_
 

@@ -18,8 +18,8 @@ namespace ckpt::mp_rank {
 [[nodiscard]] bool IsOwnState(std::string_view member);
 
 // A warning that names these states, scaling states of that many bytes, and files in the ranks'
-// directories that are not of the set, with their bytes; nothing if there are none. Errors: those of
-// Storage::List and Stat.
+// directories that are not of the set, with their bytes; nothing if there are none. Errors: those
+// of Storage::List and Stat.
 Result<std::optional<Problem>> WarnOfUnread(Storage& storage, const Path& directory,
                                             const std::vector<RankDirectory>& ranks,
                                             const torch_save::RankSet& set,

@@ -8,8 +8,8 @@
 
 namespace ckpt::torch_dist {
 
-// Those in the common state, or what Megatron-Bridge keeps in their place; nothing if there are none.
-// Errors: those of ReadStoredMembers and ReadBridgeArgs.
+// Those in the common state, or what Megatron-Bridge keeps in their place; nothing if there are
+// none. Errors: those of ReadStoredMembers and ReadBridgeArgs.
 Result<layout::Configuration> ReadArgs(const CheckpointSource& source);
 
 }  // namespace ckpt::torch_dist

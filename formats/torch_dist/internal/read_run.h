@@ -14,9 +14,9 @@ namespace ckpt::torch_dist {
 [[nodiscard]] bool HoldsRun(const CheckpointIndex& index);
 
 // Progress, arguments and optimizer of the run, where each parameter has its own tensors: the forms
-// `fully_reshardable`, `fully_sharded_model_space` (flattened ones too) and those of optimizers that
-// are not distributed. Which group a parameter belongs to is not stored: `group_of` has
-// the embedding and the head alone, if these have a rate of their own.
+// `fully_reshardable`, `fully_sharded_model_space` (flattened ones too) and those of optimizers
+// that are not distributed. Which group a parameter belongs to is not stored: `group_of` has the
+// embedding and the head alone, if these have a rate of their own.
 //
 // Errors: kUnsupported (a form that does not say where a parameter lies, parameters at different
 // updates), kMissing (there is no optimizer, a trained weight lacks a moment, a count is not

@@ -1,4 +1,5 @@
-// Parts of blocks that are given before their check: nothing is read twice, and no damage passes Finish.
+// Parts of blocks that are given before their check: nothing is read twice, and no damage passes
+// Finish.
 #include "core/manifest/late_checks.h"
 
 #include <algorithm>
