@@ -67,6 +67,10 @@ class Assembler {
   // Of a file that this program wrote: the tensors and the objects.
   Status AddOurGroups(const ObjectHeader& root) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<Link> links, ReadLinks(*main_.file, root));
+    const auto has = [&](std::string_view name) {
+      return std::ranges::find(links, name, &Link::name) != links.end();
+    };
+    result_.is_part = has(kChunksGroup) && !has(kTensorsGroup);
     for (const Link& link : links) {
       const bool is_group = link.name == kTensorsGroup || link.name == kObjectsGroup;
       const bool is_origin = link.name == kOriginName;

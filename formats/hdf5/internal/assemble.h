@@ -26,6 +26,7 @@ struct Assembled {
   std::vector<PieceForm> forms;  // parallel to index.chunks()
   std::unordered_map<std::string, StoredObject> objects;
   bool is_ours = false;  // this program wrote the file
+  bool is_part = false;  // and it only holds elements that another one shows
   Segment origin;        // the text of kOriginName in the first file; of no bytes if there is none
 };
 

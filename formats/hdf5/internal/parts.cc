@@ -64,15 +64,15 @@ std::vector<std::string> PartNames(const std::string& target, std::uint64_t tota
 
 Result<bool> IsPart(Storage& storage, const Path& target, const Path& file) {
   if (!HasNameOfPart(target.filename(), file.filename().string())) return false;
-  const auto was_written_here = [&]() -> Result<bool> {
+  const auto holds_elements = [&]() -> Result<bool> {
     CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> opened, storage.Open(file));
     CKPT_ASSIGN_OR_RETURN(const Assembled assembled,
                           Assemble(DataFiles(storage, file), std::move(opened)));
-    return assembled.is_ours;
+    return assembled.is_part;
   };
-  Result<bool> is_ours = was_written_here();
-  if (is_ours.ok() && *is_ours) return true;
-  if (!is_ours.ok() && IsOfSystem(is_ours.status().kind())) return is_ours;
+  Result<bool> is_part = holds_elements();
+  if (is_part.ok() && *is_part) return true;
+  if (!is_part.ok() && IsOfSystem(is_part.status().kind())) return is_part;
   return Error(ErrorKind::kAlreadyExists,
                "a file beside the target has the name of one of its parts, and is none")
       .File(file.string())

@@ -102,17 +102,26 @@ TEST(PartTest, IsKnownByItsNameAndByWhoWroteIt) {
     EXPECT_TRUE(other.ok() && !*other) << name;
   }
   ASSERT_THAT(storage->MakeDirectories("/d"), IsOk());
-  const NewStructure structure = EncodeStructure({kChunksGroup}, {}, 64);
-  Bytes file = structure.superblock;
-  file.resize(64);
-  Append(structure.tail, file);
+  const auto file_of = [](const std::vector<std::string>& groups) {
+    const NewStructure structure = EncodeStructure(groups, {}, 64);
+    Bytes file = structure.superblock;
+    file.resize(64);
+    Append(structure.tail, file);
+    return file;
+  };
   for (const char* const name : {"out-00001-of-00002.h5", "out-00002-of-00002-b.h5"}) {
-    ASSERT_THAT(WriteSmallFile(*storage, std::string("/d/") + name, file), IsOk());
+    ASSERT_THAT(WriteSmallFile(*storage, std::string("/d/") + name, file_of({kChunksGroup})),
+                IsOk());
     const auto part = is_part(name);
     EXPECT_TRUE(part.ok() && *part) << name;
   }
   ASSERT_THAT(WriteSmallFile(*storage, "/d/out-00002-of-00002.h5", AsBytes("a text")), IsOk());
   EXPECT_THAT(is_part("out-00002-of-00002.h5"), FailsWith(ErrorKind::kAlreadyExists));
+  // A checkpoint of its own, which somebody has called so.
+  ASSERT_THAT(WriteSmallFile(*storage, "/d/out-00001-of-00003.h5",
+                             file_of({kTensorsGroup, kObjectsGroup, kChunksGroup})),
+              IsOk());
+  EXPECT_THAT(is_part("out-00001-of-00003.h5"), FailsWith(ErrorKind::kAlreadyExists));
 }
 
 class StructureTest : public ::testing::Test {
