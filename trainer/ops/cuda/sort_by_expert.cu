@@ -10,7 +10,6 @@
 #include <optional>
 
 #include <cub/device/device_radix_sort.cuh>
-#include <cub/warp/warp_scan.cuh>
 
 #include "core/base/check.h"
 #include "trainer/ops/cuda/cuda_ops_impl.h"
@@ -92,22 +91,29 @@ __global__ void CountChoicesKernel(SortSizes sizes, Choices choices, Tables tabl
   }
 }
 
+// The sum of this lane's value and those of all lower lanes.
+template <typename Int>
+__device__ Int SumUpTo(Int value) {
+  const int lane = threadIdx.x % kWarp;
+#pragma unroll
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const Int lower = __shfl_up_sync(0xFFFFFFFFU, value, distance);
+    if (lane >= distance) value += lower;
+  }
+  return value;
+}
+
 // Calls `body(i, sum of f(j) over j < i)` for 0 <= i < size on the lanes of a warp; returns the sum
-// of all. REQUIRES: a block of kOffsetThreads at most.
+// of all.
 template <typename Int, typename Function, typename Body>
 __device__ Int ForSumsBefore(std::int32_t size, const Function& f, const Body& body) {
-  using Scan = cub::WarpScan<Int>;
-  __shared__ typename Scan::TempStorage scratch[kOffsetThreads / kWarp];
   Int sum = 0;
   for (std::int32_t first = 0; first < size; first += kWarp) {
     const auto i = static_cast<std::int32_t>(first + threadIdx.x % kWarp);
     const Int value = i < size ? f(i) : 0;
-    Int before = 0;
-    Int of_warp = 0;
-    Scan(scratch[threadIdx.x / kWarp]).ExclusiveSum(value, before, of_warp);
-    __syncwarp();  // the next turn uses the scratch memory again
-    if (i < size) body(i, sum + before);
-    sum += of_warp;
+    const Int up_to = SumUpTo(value);
+    if (i < size) body(i, sum + up_to - value);
+    sum += __shfl_sync(0xFFFFFFFFU, up_to, kWarp - 1);
   }
   return sum;
 }
