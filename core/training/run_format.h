@@ -43,10 +43,10 @@ struct RunObject {
   RenderedObject value;
 };
 
-// How much of a run is read.
+// What a run is read for.
 enum class RunDetail : std::uint8_t {
-  kToResume,  // what does not follow from the arguments; the run must be where it can resume
-  kWhole,     // rates, decay and schedule of every group, too
+  kToResume,  // to go on with it: the schedule must be where the optimizer is
+  kWhole,     // to store it elsewhere
 };
 
 // A part of a Format (formats/format.h).

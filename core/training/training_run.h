@@ -1,8 +1,7 @@
 // TrainingRun: what a training run stores in addition to its tensors, independent of any format.
 //
 // A format encodes it when a run saves, and decodes it when a run resumes (formats/<x>). The
-// decoded value holds what resuming needs. What follows from the arguments (learning rates, their
-// schedule, decay) is encoded for Megatron only.
+// decoded value holds the same, so that what resumes can tell whether it does what the run did.
 #ifndef CKPT_CORE_TRAINING_TRAINING_RUN_H_
 #define CKPT_CORE_TRAINING_TRAINING_RUN_H_
 
@@ -18,7 +17,7 @@
 
 namespace ckpt {
 
-// Parameters that the optimizer treats in the same way. Of all settings, resuming needs `step` alone.
+// Parameters that the optimizer treats in the same way.
 struct ParamGroup {
   bool is_expert_parallel = false;
   double wd_mult = 1;  // factor for the run's weight decay
@@ -29,7 +28,7 @@ struct ParamGroup {
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0;  // including wd_mult
-  std::int64_t step = 0;    // finished updates; also decoded
+  std::int64_t step = 0;    // finished updates
   // What Megatron's versions say of the embedding and the head if these have a rate of their own
   // (decoupled_lr): that it is so, or that the group's rate is not the run's.
   bool is_decoupled_lr = false;
@@ -45,7 +44,7 @@ struct RunSchedule {
   double max_lr = 0;
   double min_lr = 0;
   std::int64_t lr_warmup_steps = 0;
-  std::int64_t num_steps = 0;  // where the run is; also decoded
+  std::int64_t num_steps = 0;  // where the run is
   std::string lr_decay_style = "constant";
   std::int64_t lr_decay_steps = 0;
   double start_wd = 0;

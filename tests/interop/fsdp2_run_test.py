@@ -37,12 +37,14 @@ def theirs(tmp_path_factory):
     return {c: (folders[c], answer) for c, answer in zip(CASES, told)}
 
 
-def train(load, root, data, *more, with_notes=False):
+def train(load, root, data, *more, with_notes=False, refused=False):
     settings = {"load": load, "save": root, "save_format": "fsdp2", "data_path": data, "seq_length": 16, "global_batch_size": 2,
                 "micro_batch_size": 1, "lr_decay_style": "constant", "shuffle": "false", "metrics": root.with_suffix(".jsonl")}
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     code, _, stderr = tools.run("ckpt-train", "--ranks", 2, *words, *(word for setting in more for word in ("--set", setting)))
-    assert code == 0, stderr
+    assert (code != 0) == refused, stderr
+    if refused:
+        return stderr
     losses = [json.loads(line)["loss"] for line in root.with_suffix(".jsonl").read_text().splitlines()]
     return (losses, stderr) if with_notes else losses
 
@@ -121,6 +123,39 @@ def test_our_trainer_goes_on_from_what_it_became(target, theirs, data, tmp_path)
     losses, notes = train(tmp_path / "there", tmp_path / "run", data, "restart_data=true", "train_iters=3", with_notes=True)
     assert losses == [pytest.approx(theirs[TRAINED][1]["loss"], rel=2e-6)]
     assert "does not say its global_batch_size" in notes and "batches of 2" in notes
+
+
+@pytest.fixture(scope="module")
+def other_groups(tmp_path_factory):
+    """verb -> (the folder that real FSDP2 saved with such parameter groups, what it says of its state)."""
+    root, model = tmp_path_factory.mktemp("groups"), MODELS[TRAINED[0]]
+    verbs = ("alike", "apart")
+    told = peer(2, [(verb, model, root / verb, "nested", 2) for verb in verbs])
+    for verb in verbs:
+        shutil.copy(model / "config.json", root / verb)
+    return {verb: (root / verb, answer) for verb, answer in zip(verbs, told)}
+
+
+@pytest.mark.parametrize("through", [None, "fsdp_dtensor", "torch_dist"])
+def test_all_decay_if_the_only_group_does(through, other_groups, data, tmp_path):
+    """The loss behind an update tells; the third update of the peer's LambdaLR has 0.8 of its rate."""
+    source, told = other_groups["alike"]
+    if through:
+        convert(source, tmp_path / "there", "--to", through, "--hf-assets", MODELS[TRAINED[0]])
+        source = tmp_path / "there"
+    losses = train(source, tmp_path / "run", data, "restart_data=true", "train_iters=4", "lr=0.0008", "clip_grad=0")
+    assert losses == [pytest.approx(told[key], rel=2e-6) for key in ("loss", "next_loss")]
+
+
+@pytest.mark.parametrize("through", [None, "fsdp_dtensor", "torch_dist"])
+def test_a_rate_of_its_own_is_refused_by_name(through, other_groups, data, tmp_path):
+    source, _ = other_groups["apart"]
+    if through:
+        convert(source, tmp_path / "there", "--to", through, "--hf-assets", MODELS[TRAINED[0]])
+        source = tmp_path / "there"
+    said = train(source, tmp_path / "run", data, "restart_data=true", "train_iters=4", refused=True)
+    assert "of 3 says of max_lr" in said and "max_lr=0.001" in said and "max_lr=0.00025" in said and "finetune=true" in said
+    train(source, tmp_path / "weights", data, "finetune=true", "train_iters=1")
 
 
 def test_it_goes_on_from_our_trainer(ours):

@@ -114,6 +114,7 @@ void ReadOptimizer(SettingsReader& settings, TrainConfig& config) {
       settings.Flag("decoupled_weight_decay", optimizer.decoupled_weight_decay);
   optimizer.sgd_momentum = settings.Number("sgd_momentum", optimizer.sgd_momentum);
   optimizer.weight_decay = settings.Number("weight_decay", optimizer.weight_decay);
+  optimizer.decay_all = settings.Flag("decay_all", optimizer.decay_all);
   optimizer.moments_on_host = settings.Flag("optimizer_cpu_offload", optimizer.moments_on_host);
   config.clip_grad = settings.Number("clip_grad", config.clip_grad);
   config.frozen = settings.TextList("frozen");
@@ -173,7 +174,7 @@ void RefuseIdleSettings(SettingsReader& settings, TrainConfig& config) {
   settings.RefuseIdle(!is_adam, "with optimizer=sgd", {"adam_beta1", "adam_beta2", "adam_eps"});
   settings.RefuseIdle(is_adam, "with optimizer=adam", {"sgd_momentum"});
   settings.RefuseIdle(optimizer.weight_decay == 0, "without weight_decay",
-                      {"decoupled_weight_decay"});
+                      {"decoupled_weight_decay", "decay_all"});
 
   const ScheduleConfig& schedule = config.schedule;
   settings.RefuseIdle(schedule.style == DecayStyle::kConstant, "with lr_decay_style=constant",

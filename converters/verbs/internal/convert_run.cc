@@ -14,6 +14,7 @@
 
 #include "converters/config/megatron_args.h"
 #include "converters/config/own_args.h"
+#include "converters/verbs/optimizer_groups.h"
 #include "core/base/check.h"
 
 namespace ckpt {
@@ -34,126 +35,32 @@ void Append(TargetTensor tensor, TensorRecipe recipe, ModelView& view) {
   view.derived.push_back(false);
 }
 
-bool AreOneWithoutExperts(ParamGroup a, ParamGroup b) {
-  a.is_expert_parallel = b.is_expert_parallel = false;
-  return a == b;
-}
-
-// Groups that differ in more than whether their parameters are experts.
-struct DistinctGroups {
-  std::vector<ParamGroup> groups;
-  std::vector<std::size_t> position_of;  // parallel to the groups that these were made of
-};
-
-DistinctGroups MergeExperts(const std::vector<ParamGroup>& groups) {
-  DistinctGroups distinct;
-  for (const ParamGroup& group : groups) {
-    const auto known = std::ranges::find_if(distinct.groups, [&](const ParamGroup& other) {
-      return AreOneWithoutExperts(group, other);
-    });
-    distinct.position_of.push_back(static_cast<std::size_t>(known - distinct.groups.begin()));
-    if (known == distinct.groups.end()) distinct.groups.push_back(group);
-  }
-  return distinct;
-}
-
-using GroupOf = std::vector<std::pair<std::string, std::size_t>>;
-
-// The group of a stored tensor. A parameter that is stored in parts has their names without the
-// last word.
-std::optional<std::size_t> FindGroup(const std::map<std::string, std::size_t>& group_of,
-                                     const std::string& name) {
-  auto found = group_of.find(name);
-  if (found == group_of.end()) found = group_of.find(name.substr(0, name.rfind('_')));
-  return found == group_of.end() ? std::nullopt : std::optional(found->second);
-}
-
-// A parameter of the target is in the group of those that it is made of. If others follow from
-// their decay, they are left out.
-Result<GroupOf> GroupBySource(const TrainingState& state, const DistinctGroups& distinct,
-                              const Format& target, const ModelView& view) {
-  GroupOf group_of;
-  if (state.moments.empty()) return group_of;
-  std::map<std::string, std::size_t> in_source;
-  for (const auto& [name, group] : state.run.group_of) {
-    in_source[name] = distinct.position_of.at(group);
-  }
-  const layout::SourceMatch& match = state.moments.front().match;
-  std::map<std::uint32_t, std::string> name_at;  // by position in the source's index
-  for (std::size_t t = 0; t < match.positions.size(); ++t) {
-    if (match.positions[t] == layout::SourceMatch::kAbsent) continue;
-    name_at[match.positions[t]] = match.layout.tensors[t].name;
-  }
+// Every trained parameter of the target, and its position in `groups`.
+Result<std::vector<std::pair<std::string, std::size_t>>> GroupParameters(
+    const TrainingState& state, const OptimizerGroups& groups, const Format& target,
+    const ModelView& view) {
+  std::map<std::string_view, std::size_t> position_of;
+  for (std::size_t t = 0; t < view.tensors.size(); ++t) position_of[view.tensors[t].key] = t;
   const std::string of_weights = target.run->weight_key("");
-  std::map<std::string_view, std::size_t> recipe_of;
-  for (std::size_t t = 0; t < view.tensors.size(); ++t) recipe_of[view.tensors[t].key] = t;
+  std::vector<std::pair<std::string, std::size_t>> group_of;
   Status unknown;
-  for (const TargetTensor& tensor : view.tensors) {
-    if (!tensor.key.starts_with(of_weights)) continue;
-    const std::string name = tensor.key.substr(of_weights.size());
-    const auto moment = recipe_of.find(target.run->moment_key(name, state.moment_names.front()));
-    if (moment == recipe_of.end()) continue;
-    std::optional<std::size_t> group;
-    for (const layout::Nest& nest : view.recipes[moment->second].nests) {
-      if (nest.is_zero_fill()) continue;
-      const std::string& from = name_at.at(nest.source);
-      const std::optional<std::size_t> own = FindGroup(in_source, from);
-      if (!own && state.run.others_by_decay) continue;
-      if (!own) {
-        unknown.Add(Error(ErrorKind::kMissing, "no group of the optimizer has a trained weight")
-                        .Tensor(from));
-      } else if (group && *group != *own) {
-        unknown.Add(Error(ErrorKind::kUnsupported,
-                          "a tensor of the target is made of weights of several groups")
-                        .Tensor(tensor.key));
-      } else {
-        group = own;
-      }
+  for (std::size_t t = 0; t < view.tensors.size(); ++t) {
+    if (!view.tensors[t].key.starts_with(of_weights)) continue;
+    const std::string name = view.tensors[t].key.substr(of_weights.size());
+    std::size_t moment = t;
+    if (!state.moments.empty()) {
+      const auto found = position_of.find(target.run->moment_key(name, state.moment_names.front()));
+      if (found == position_of.end()) continue;
+      moment = found->second;
     }
-    if (group) group_of.emplace_back(name, *group);
+    Result<std::optional<std::size_t>> group = groups.Find(view.tensors[t], view.recipes[moment]);
+    if (!group.ok()) {
+      unknown.Add(std::move(group).status());
+    } else if (*group) {
+      group_of.emplace_back(name, **group);
+    }
   }
   if (!unknown.ok()) return unknown;
-  return group_of;
-}
-
-// Megatron lets biases and all other vectors decay less than matrices. The groups of `known`
-// parameters have no others.
-Result<GroupOf> GroupByDecay(const std::vector<ParamGroup>& groups, const GroupOf& known,
-                             const std::vector<std::string>& moments, const Format& target,
-                             const ModelView& view) {
-  const std::map<std::string_view, std::size_t> told(known.begin(), known.end());
-  std::vector<std::size_t> of_matrices;
-  std::vector<std::size_t> of_vectors;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    const bool is_told = std::ranges::find(known, g, &GroupOf::value_type::second) != known.end();
-    if (!is_told) (groups[g].wd_mult != 0 ? of_matrices : of_vectors).push_back(g);
-  }
-  if (of_matrices.empty()) of_matrices = of_vectors;
-  if (of_vectors.empty()) of_vectors = of_matrices;
-  if (of_matrices.size() != 1 || of_vectors.size() != 1) {
-    return Error(ErrorKind::kUnsupported,
-                 "the source does not say which parameters belong to which of its groups")
-        .Expected("one group that decays and one that does not, at most")
-        .Actual(fmt::format("{} groups", groups.size()))
-        .Hint("ckpt-convert --weights-only leaves the optimizer out");
-  }
-  GroupOf group_of;
-  const std::string of_weights = target.run->weight_key("");
-  std::set<std::string_view> keys;
-  for (const TargetTensor& tensor : view.tensors) keys.insert(tensor.key);
-  for (const TargetTensor& tensor : view.tensors) {
-    if (!tensor.key.starts_with(of_weights)) continue;
-    const std::string name = tensor.key.substr(of_weights.size());
-    const bool is_trained = std::ranges::all_of(moments, [&](const std::string& moment) {
-      return keys.contains(target.run->moment_key(name, moment));
-    });
-    if (!is_trained) continue;
-    const bool is_vector = tensor.shape.size() < 2;
-    const auto own = told.find(name);
-    group_of.emplace_back(name, own != told.end() ? own->second
-                                : is_vector       ? of_vectors.front()
-                                                  : of_matrices.front());
-  }
   return group_of;
 }
 
@@ -231,16 +138,9 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
   }
   SetArg("virtual_pipeline_model_parallel_size", layout::Value(), run);
   run.tensor_ranks = 1;
-  DistinctGroups distinct = MergeExperts(run.groups);
-  run.groups = distinct.groups;
-  const bool are_all_named = !run.group_of.empty() && !run.others_by_decay;
-  if (!run.group_of.empty()) {
-    CKPT_ASSIGN_OR_RETURN(run.group_of, GroupBySource(state, distinct, target, view));
-  }
-  if (!are_all_named) {
-    CKPT_ASSIGN_OR_RETURN(run.group_of,
-                          GroupByDecay(run.groups, run.group_of, state.moment_names, target, view));
-  }
+  CKPT_ASSIGN_OR_RETURN(const OptimizerGroups groups, OptimizerGroups::Of(state));
+  run.groups = groups.groups();
+  CKPT_ASSIGN_OR_RETURN(run.group_of, GroupParameters(state, groups, target, view));
   run.others_by_decay = false;
   return run;
 }

@@ -202,7 +202,7 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
                           FindMoment(source.index(), name, stored.run));
   }
   CKPT_RETURN_IF_ERROR(ReadProgress(source, detail, stored.run));
-  if (detail == RunDetail::kWhole) CKPT_RETURN_IF_ERROR(ReadSettings(source, stored.run));
+  CKPT_RETURN_IF_ERROR(ReadSettings(source, stored.run));
   stored.decoded = {std::string(kArgs),
                     std::string(kIteration),
                     "checkpoint_version",

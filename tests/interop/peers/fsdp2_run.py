@@ -2,6 +2,8 @@
 
     fsdp2_run.py RANKS JOBS   JOBS is a JSON list of [verb, MODEL, CHECKPOINT, FORM, AT], one run each, FORM nested or flattened:
       start   two updates from MODEL's weights, then a save in CHECKPOINT
+      alike   the same with one group, in which all decay much
+      apart   the same with a group of the embedding, which has a rate of its own
       load    dcp.load of CHECKPOINT and set_state_dict into a run of MODEL's configuration that has another state
 
 Prints a JSON list of answers: loss (of batch AT), next_loss (of the one behind, after an update on it), state: key -> shape, dtype,
@@ -38,7 +40,7 @@ def batch(step, vocabulary):
 class Run:
     """Model, optimizer and schedule of one rank."""
 
-    def __init__(self, model, mesh):
+    def __init__(self, model, mesh, verb):
         self.model, self.vocabulary = model, model.config.vocab_size
         for layer in model.model.layers:
             fully_shard(layer, mesh=mesh)
@@ -46,6 +48,11 @@ class Run:
         decays = [p for p in model.parameters() if p.ndim >= 2]
         others = [p for p in model.parameters() if p.ndim < 2]
         groups = [{"params": decays, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+        if verb == "alike":
+            groups = [{"params": decays + others, "weight_decay": 5.0}]
+        if verb == "apart":
+            groups[0]["params"] = decays[1:]
+            groups.append({"params": decays[:1], "weight_decay": 0.1, "lr": LR / 4})
         self.optimizer = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.95), eps=1e-8)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda epoch: 1 - 0.1 * epoch)
 
@@ -98,8 +105,8 @@ def build(folder, with_weights):
 
 
 def run_job(mesh, verb, folder, checkpoint, form, at):
-    run = Run(build(folder, verb == "start"), mesh)
-    if verb == "start":
+    run = Run(build(folder, verb != "load"), mesh, verb)
+    if verb != "load":
         for step in range(STEPS):
             run.update(step)
         dcp.save(run.state(form), checkpoint_id=checkpoint)

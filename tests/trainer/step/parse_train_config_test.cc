@@ -72,6 +72,7 @@ TEST(ParseTrainConfigTest, EverySettingReachesItsField) {
                               {"optimizer", "sgd"},
                               {"sgd_momentum", 0.8},
                               {"weight_decay", 0.1},
+                              {"decay_all", true},
                               {"lr", 3e-4},
                               {"min_lr", 3e-5},
                               {"lr_decay_style", "WSD"},
@@ -109,6 +110,7 @@ TEST(ParseTrainConfigTest, EverySettingReachesItsField) {
   EXPECT_EQ(config->optimizer.kind, OptimizerKind::kSgd);
   EXPECT_EQ(config->optimizer.sgd_momentum, 0.8);
   EXPECT_EQ(config->optimizer.weight_decay, 0.1);
+  EXPECT_TRUE(config->optimizer.decay_all);
   EXPECT_EQ(config->schedule.max_lr, 3e-4);
   EXPECT_EQ(config->schedule.min_lr, 3e-5);
   EXPECT_EQ(config->schedule.style, DecayStyle::kWsd);
@@ -233,6 +235,7 @@ TEST(ParseTrainConfigTest, RefusesSettingsThatDoNothing) {
   says("adam_beta2", 0.95, {{"optimizer", "sgd"}}, "with optimizer=sgd");
   says("sgd_momentum", 0.5, {}, "with optimizer=adam");
   says("decoupled_weight_decay", false, {{"weight_decay", 0}}, "without weight_decay");
+  says("decay_all", true, {{"weight_decay", 0}}, "without weight_decay");
   says("min_lr", 1e-5, {}, "with lr_decay_style=constant");
   says("lr_decay_iters", 100, {}, "with lr_decay_style=constant");
   says("lr_warmup_init", 1e-5, {}, "without lr_warmup_iters");

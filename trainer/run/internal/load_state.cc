@@ -10,6 +10,7 @@
 #include "converters/verbs/weight_reader.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/run/internal/fits_model.h"
+#include "trainer/run/internal/fits_optimizer.h"
 
 namespace ckpt::train {
 namespace {
@@ -35,6 +36,7 @@ Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer,
 
 Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer,
                  ProgressSink* progress) {
+  CKPT_RETURN_IF_ERROR(CheckGroupsAreAlike(state));
   CKPT_RETURN_IF_ERROR(LoadWeights(state.weights, trainer, progress));
   trainer.optimizer().set_steps(state.run.finished_updates());
   if (state.moments.empty()) return OkStatus();
@@ -51,6 +53,7 @@ Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer,
                                                                   {}, kLoadBudgetBytes));
     CKPT_RETURN_IF_ERROR(
         CheckFits(state.moments[m], moment.view(), trainer.config(), StoredPart::kMoment));
+    if (m == 0) CKPT_RETURN_IF_ERROR(CheckDecaysAlike(state, moment.view(), trainer.config()));
     CKPT_RETURN_IF_ERROR(trainer.SetMoment(static_cast<int>(m), RowsOf(moment, progress)));
   }
   return OkStatus();

@@ -18,7 +18,7 @@ Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer,
 // and the number of updates.
 //
 // Errors: those of CheckFits and WeightReader; kUnsupported (the state belongs to another
-// optimizer).
+// optimizer, or its parameter groups say what the trainer does not do).
 Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer,
                  ProgressSink* progress = nullptr);
 

@@ -11,6 +11,7 @@
 #include "converters/config/run_settings.h"
 #include "trainer/model/model_config.h"
 #include "trainer/model/settings_reader.h"
+#include "trainer/run/internal/fits_optimizer.h"
 
 namespace ckpt::train {
 namespace {
@@ -78,9 +79,11 @@ Result<layout::Configuration> StoredSettings(const TrainingState& state, bool fi
       const auto said = state.args.find(std::string(name));
       if (said != state.args.end()) model.insert_or_assign(said->first, said->second);
     }
+    if (AllDecay(state.run.groups)) model.emplace("decay_all", true);
     return model;
   }
   CKPT_ASSIGN_OR_RETURN(layout::Configuration stored, RunSettings(state.args));
+  if (AllDecay(state.run.groups)) stored.emplace("decay_all", true);
   for (const std::string_view name : kOfOneInvocation) stored.erase(std::string(name));
   return stored;
 }

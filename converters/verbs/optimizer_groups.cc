@@ -1,0 +1,99 @@
+#include "converters/verbs/optimizer_groups.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace ckpt {
+namespace {
+
+bool AreOneWithoutExperts(ParamGroup a, ParamGroup b) {
+  a.is_expert_parallel = b.is_expert_parallel = false;
+  return a == b;
+}
+
+}  // namespace
+
+OptimizerGroups::OptimizerGroups(const TrainingState& state)
+    : are_all_named_(!state.run.group_of.empty() && !state.run.others_by_decay) {
+  std::vector<std::size_t> position_of;  // parallel to the run's groups
+  for (const ParamGroup& group : state.run.groups) {
+    const auto known = std::ranges::find_if(
+        groups_, [&](const ParamGroup& other) { return AreOneWithoutExperts(group, other); });
+    position_of.push_back(static_cast<std::size_t>(known - groups_.begin()));
+    if (known == groups_.end()) groups_.push_back(group);
+  }
+  for (const auto& [name, group] : state.run.group_of) named_[name] = position_of.at(group);
+  if (named_.empty() || state.moments.empty()) return;
+  const layout::SourceMatch& match = state.moments.front().match;
+  for (std::size_t t = 0; t < match.positions.size(); ++t) {
+    if (match.positions[t] == layout::SourceMatch::kAbsent) continue;
+    name_at_[match.positions[t]] = match.layout.tensors[t].name;
+  }
+}
+
+Result<OptimizerGroups> OptimizerGroups::Of(const TrainingState& state) {
+  OptimizerGroups groups(state);
+  if (!groups.are_all_named_) CKPT_RETURN_IF_ERROR(groups.TellApartByDecay());
+  return groups;
+}
+
+Status OptimizerGroups::TellApartByDecay() {
+  std::set<std::size_t> told;
+  if (!name_at_.empty()) {  // else no tensor has a name to be known by
+    for (const auto& [name, group] : named_) told.insert(group);
+  }
+  std::vector<std::size_t> of_matrices;
+  std::vector<std::size_t> of_vectors;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (!told.contains(g)) (groups_[g].wd_mult != 0 ? of_matrices : of_vectors).push_back(g);
+  }
+  if (of_matrices.empty()) of_matrices = of_vectors;
+  if (of_vectors.empty()) of_vectors = of_matrices;
+  if (of_matrices.size() != 1 || of_vectors.size() != 1) {
+    return Error(ErrorKind::kUnsupported,
+                 "the source does not say which parameters belong to which of its groups")
+        .Expected("one group that decays and one that does not, at most")
+        .Actual(fmt::format("{} groups", groups_.size()))
+        .Hint(
+            "ckpt-convert --weights-only leaves the optimizer out, ckpt-train --set "
+            "finetune=true takes the weights alone");
+  }
+  of_matrices_ = of_matrices.front();
+  of_vectors_ = of_vectors.front();
+  return OkStatus();
+}
+
+std::optional<std::size_t> OptimizerGroups::Named(const std::string& name) const {
+  auto found = named_.find(name);
+  if (found == named_.end()) found = named_.find(name.substr(0, name.rfind('_')));
+  return found == named_.end() ? std::nullopt : std::optional(found->second);
+}
+
+Result<std::optional<std::size_t>> OptimizerGroups::Find(const TargetTensor& tensor,
+                                                         const TensorRecipe& moment) const {
+  std::optional<std::size_t> group;
+  if (!name_at_.empty()) {
+    for (const layout::Nest& nest : moment.nests) {
+      if (nest.is_zero_fill()) continue;
+      const std::string& from = name_at_.at(nest.source);
+      const std::optional<std::size_t> own = Named(from);
+      if (!own && !are_all_named_) continue;
+      if (!own) {
+        return Error(ErrorKind::kMissing, "no group of the optimizer has a trained weight")
+            .Tensor(from);
+      }
+      if (group && *group != *own) {
+        return Error(ErrorKind::kUnsupported,
+                     "a tensor of the target is made of weights of several groups")
+            .Tensor(tensor.key);
+      }
+      group = own;
+    }
+  }
+  if (group || are_all_named_) return group;
+  return std::optional(tensor.shape.size() < 2 ? of_vectors_ : of_matrices_);
+}
+
+}  // namespace ckpt

@@ -1,0 +1,55 @@
+// OptimizerGroups: to which of a run's parameter groups a tensor belongs, under any naming.
+#ifndef CKPT_CONVERTERS_VERBS_OPTIMIZER_GROUPS_H_
+#define CKPT_CONVERTERS_VERBS_OPTIMIZER_GROUPS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "converters/verbs/model_source.h"
+#include "converters/verbs/training_state.h"
+#include "core/base/result.h"
+#include "core/training/training_run.h"
+
+namespace ckpt {
+
+// Groups that differ only in whether their parameters are experts are one.
+class OptimizerGroups {
+ public:
+  // Parameters whose groups the run does not name are in those that Megatron puts them in: biases
+  // and all other vectors decay less than matrices. Errors: kUnsupported (more groups than can be
+  // told apart in this way).
+  static Result<OptimizerGroups> Of(const TrainingState& state);
+
+  [[nodiscard]] const std::vector<ParamGroup>& groups() const { return groups_; }
+
+  // The position in groups() of a tensor, by how it is made of what the optimizer keeps first for
+  // every weight; of a run that keeps nothing, by its shape, or nothing if the run names parameters.
+  //
+  // Errors: kMissing (what it is made of is in no group), kUnsupported (it is made of weights of
+  // several groups).
+  [[nodiscard]] Result<std::optional<std::size_t>> Find(const TargetTensor& tensor,
+                                                        const TensorRecipe& moment) const;
+
+ private:
+  explicit OptimizerGroups(const TrainingState& state);
+  // The groups of all that is not named.
+  Status TellApartByDecay();
+  // The group of a stored tensor. A parameter that is stored in parts has their names without the
+  // last word.
+  [[nodiscard]] std::optional<std::size_t> Named(const std::string& name) const;
+
+  std::vector<ParamGroup> groups_;
+  std::map<std::string, std::size_t> named_;      // by the source's names
+  std::map<std::uint32_t, std::string> name_at_;  // by position in the source's index
+  bool are_all_named_ = false;
+  std::size_t of_matrices_ = 0;
+  std::size_t of_vectors_ = 0;
+};
+
+}  // namespace ckpt
+
+#endif  // CKPT_CONVERTERS_VERBS_OPTIMIZER_GROUPS_H_

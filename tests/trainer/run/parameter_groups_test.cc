@@ -1,0 +1,138 @@
+// What the parameter groups of a stored run say is done, or refused by name.
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "converters/verbs/training_state.h"
+#include "core/io/memory_storage.h"
+#include "formats/megatron/root.h"
+#include "tests/testing/matchers.h"
+#include "tests/trainer/run/small_session.h"
+#include "trainer/run/internal/load_state.h"
+#include "trainer/run/internal/stored_settings.h"
+
+namespace ckpt::train {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+using testing::SaveState;
+using testing::SmallSessions;
+using testing::TinySettings;
+using testing::With;
+using trainer::HostGroup;
+
+// In fsdp2 and fsdp_dtensor groups name their parameters, in torch_dist they do not.
+class ParameterGroupsTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  TrainingState Saved(const layout::Configuration& more = {}) {
+    const Path root = "/runs/a";
+    auto sessions = SmallSessions::Create(
+        *storage_,
+        With(With(TinySettings(), {{"save", root.string()}, {"save_format", GetParam()}}), more),
+        1);
+    EXPECT_THAT(sessions, IsOk());
+    EXPECT_THAT(
+        sessions->Run([](RankSession& session, HostGroup&) { return SaveState(session, 1, 2); }),
+        IsOk());
+    OpenModelOptions padded;
+    padded.with_vocabulary_padding = true;
+    auto state = OpenTrainingState(*storage_, root / megatron::IterationName(2), padded);
+    EXPECT_THAT(state, IsOk());
+    return *std::move(state);
+  }
+
+  // What a run with these settings says when it loads the state.
+  Status Load(const TrainingState& state, const layout::Configuration& settings = {}) {
+    auto sessions = SmallSessions::Create(*storage_, With(TinySettings(), settings), 1);
+    CKPT_RETURN_IF_ERROR(sessions.status());
+    return sessions->Run(
+        [&](RankSession& session, HostGroup&) { return LoadState(state, session.trainer()); });
+  }
+
+  std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
+};
+
+TEST_P(ParameterGroupsTest, AreThoseOfTheTrainerItself) {
+  const TrainingState state = Saved();
+  EXPECT_EQ(state.run.groups.size(), 2U);
+  EXPECT_THAT(Load(state), IsOk());
+  // What is asked for instead is asked for.
+  EXPECT_THAT(Load(state, {{"lr", 0.5}, {"weight_decay", 0.25}}), IsOk());
+}
+
+TEST_P(ParameterGroupsTest, WithARateOfTheirOwnAreRefusedByName) {
+  TrainingState state = Saved();
+  state.run.groups[1].max_lr = 0.25;
+  state.run.groups[1].is_decoupled_lr = true;
+  state.run.groups[1].lr_mult = 2;
+  const Status refused = Load(state);
+  ASSERT_THAT(refused, FailsWith(ErrorKind::kUnsupported));
+  ASSERT_EQ(refused.problems().size(), 2U);
+  const Problem& rate = refused.problems()[0];
+  EXPECT_THAT(rate.message, HasSubstr("parameter group 1 of 2 says of max_lr"));
+  EXPECT_THAT(rate.file, HasSubstr("/runs/a/iter_0000002"));
+  EXPECT_EQ(rate.expected, "max_lr=0.001");
+  EXPECT_EQ(rate.actual, "max_lr=0.25");
+  EXPECT_THAT(rate.hint, HasSubstr("finetune=true"));
+  EXPECT_EQ(refused.problems()[1].actual, "lr_mult=2");
+}
+
+TEST_P(ParameterGroupsTest, WithOtherDecaysAreRefusedByName) {
+  TrainingState state = Saved();
+  const auto spared = std::ranges::find(state.run.groups, 0, &ParamGroup::wd_mult);
+  ASSERT_NE(spared, state.run.groups.end());
+  spared->wd_mult = 0.5;
+  spared->weight_decay = 0.005;
+  const Status refused = Load(state);
+  ASSERT_THAT(refused, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(refused.ToString(), HasSubstr("wd_mult=0.5"));
+  EXPECT_THAT(refused.ToString(), HasSubstr("weight_decay=0.005"));
+}
+
+TEST_P(ParameterGroupsTest, ThatSpareWhatTheTrainerDoesNotAreRefusedByName) {
+  TrainingState state = Saved();
+  if (state.run.group_of.empty()) return;  // nothing says what is spared
+  std::string moved;
+  for (auto& [name, group] : state.run.group_of) {
+    if (name.find("embed") == std::string::npos) continue;
+    moved = name;
+    group = state.run.groups[0].wd_mult == 0 ? 0 : 1;
+  }
+  ASSERT_NE(moved, "");
+  const Status refused = Load(state);
+  ASSERT_THAT(refused, FailsWith(ErrorKind::kUnsupported));
+  ASSERT_EQ(refused.problems().size(), 1U);
+  EXPECT_THAT(refused.problems()[0].tensor, HasSubstr("embed"));
+  EXPECT_EQ(refused.problems()[0].actual, "no weight decay");
+}
+
+TEST_P(ParameterGroupsTest, WithoutAnyThatIsSparedAreAllDecayed) {
+  const TrainingState state = Saved({{"decay_all", true}});
+  EXPECT_EQ(state.run.groups.size(), 1U);
+  const auto stored = StoredSettings(state, /*finetune=*/false);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(stored->at("decay_all"), layout::Value(true));
+  EXPECT_THAT(Load(state, {{"decay_all", true}}), IsOk());
+  const Status refused = Load(state);
+  ASSERT_THAT(refused, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(refused.ToString(), HasSubstr("--set decay_all=true"));
+
+  // A run of another program says so by its groups alone.
+  TrainingState theirs = state;
+  theirs.args.erase("ckptkit_decay_all");
+  const auto settings = StoredSettings(theirs, /*finetune=*/false);
+  ASSERT_THAT(settings, IsOk());
+  EXPECT_EQ(settings->at("decay_all"), layout::Value(true));
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, ParameterGroupsTest,
+                         ::testing::Values("fsdp_dtensor", "torch_dist", "fsdp2", "hdf5"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace ckpt::train

@@ -1,0 +1,115 @@
+#include "trainer/run/internal/fits_optimizer.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "converters/verbs/optimizer_groups.h"
+#include "trainer/run/internal/describe_run.h"
+
+namespace ckpt::train {
+namespace {
+
+constexpr std::string_view kWeightsAlone = "--set finetune=true takes the weights alone";
+constexpr std::size_t kMostNamed = 10;
+
+// What every group must have in common, under torch's and Megatron's names.
+struct Setting {
+  std::string_view name;
+  double (*of)(const ParamGroup& group);
+};
+constexpr std::array<Setting, 5> kCommon = {
+    {{"max_lr", [](const ParamGroup& group) { return group.max_lr; }},
+     {"min_lr", [](const ParamGroup& group) { return group.min_lr; }},
+     {"beta1", [](const ParamGroup& group) { return group.betas[0]; }},
+     {"beta2", [](const ParamGroup& group) { return group.betas[1]; }},
+     {"eps", [](const ParamGroup& group) { return group.eps; }}}};
+
+bool IsSpared(const ParamGroup& group) { return group.wd_mult == 0 || group.weight_decay == 0; }
+
+// One of the group's parameters; nothing if the run names none.
+std::string_view ParameterOf(const TrainingRun& run, std::size_t group) {
+  const auto found =
+      std::ranges::find(run.group_of, group, &std::pair<std::string, std::size_t>::second);
+  return found == run.group_of.end() ? std::string_view() : found->first;
+}
+
+}  // namespace
+
+bool AllDecay(const std::vector<ParamGroup>& groups) {
+  return !groups.empty() && std::ranges::none_of(groups, &IsSpared);
+}
+
+Status CheckGroupsAreAlike(const TrainingState& state) {
+  const std::vector<ParamGroup>& groups = state.run.groups;
+  Status differences;
+  const auto check = [&](std::size_t group, std::string_view name, double expected, double actual) {
+    if (expected == actual) return;
+    differences.Add(Error(ErrorKind::kUnsupported,
+                          fmt::format("the trainer does not do what parameter group {} of {} says "
+                                      "of {}",
+                                      group, groups.size(), name))
+                        .File(state.weights.checkpoint->path.string())
+                        .Tensor(ParameterOf(state.run, group))
+                        .Expected(fmt::format("{}={}", name, expected))
+                        .Actual(fmt::format("{}={}", name, actual)));
+  };
+  std::optional<double> decay;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (const Setting& setting : kCommon) {
+      check(g, setting.name, setting.of(groups.front()), setting.of(groups[g]));
+    }
+    check(g, "lr_mult", 1, groups[g].lr_mult);
+    if (IsSpared(groups[g])) continue;
+    check(g, "wd_mult", 1, groups[g].wd_mult);
+    if (!decay) decay = groups[g].weight_decay;
+    check(g, "weight_decay", *decay, groups[g].weight_decay);
+  }
+  return std::move(differences).Hint(std::string(kWeightsAlone));
+}
+
+Status CheckDecaysAlike(const TrainingState& state, const ModelView& moment,
+                        const trainer::TrainConfig& config) {
+  if (std::ranges::all_of(state.run.groups, &IsSpared)) return OkStatus();  // no decay at all
+  CKPT_ASSIGN_OR_RETURN(const OptimizerGroups groups, OptimizerGroups::Of(state));
+  const std::set<std::string> decayed = DecayedParameters(config);
+  const auto say = [](bool decays) { return decays ? "weight decay" : "no weight decay"; };
+  Status differences;
+  std::size_t count = 0;
+  bool is_spared_here = false;
+  for (std::size_t t = 0; t < moment.tensors.size(); ++t) {
+    if (moment.derived[t]) continue;
+    const TargetTensor& tensor = moment.tensors[t];
+    CKPT_ASSIGN_OR_RETURN(const std::optional<std::size_t> group,
+                          groups.Find(tensor, moment.recipes[t]));
+    if (!group) continue;
+    const bool decays = !IsSpared(groups.groups()[*group]);
+    const bool decays_here = config.optimizer.decay_all || decayed.contains(tensor.key);
+    if (decays == decays_here) continue;
+    is_spared_here |= !decays_here;
+    if (++count > kMostNamed) continue;
+    differences.Add(Error(ErrorKind::kUnsupported,
+                          "the parameter's group says of weight decay what the trainer does not do")
+                        .File(state.weights.checkpoint->path.string())
+                        .Tensor(tensor.key)
+                        .Expected(say(decays_here))
+                        .Actual(say(decays)));
+  }
+  if (count > kMostNamed) {
+    differences.Add(Error(ErrorKind::kUnsupported,
+                          fmt::format("{} more parameters differ so", count - kMostNamed)));
+  }
+  const bool would_all = AllDecay(state.run.groups) && is_spared_here;
+  return std::move(differences)
+      .Hint(would_all ? fmt::format("--set decay_all=true lets all decay; {}", kWeightsAlone)
+                      : std::string(kWeightsAlone));
+}
+
+}  // namespace ckpt::train
