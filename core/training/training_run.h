@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,15 @@
 #include "core/layout/value.h"
 
 namespace ckpt {
+
+// What SGD has in place of betas and eps.
+struct SgdSettings {
+  double momentum = 0;
+  double dampening = 0;
+  bool nesterov = false;
+
+  friend bool operator==(const SgdSettings&, const SgdSettings&) = default;
+};
 
 // Parameters that the optimizer treats in the same way.
 struct ParamGroup {
@@ -27,8 +37,9 @@ struct ParamGroup {
   double lr = 0;  // the rate of the next update
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
-  double weight_decay = 0;  // including wd_mult
-  std::int64_t step = 0;    // finished updates
+  std::optional<SgdSettings> sgd = {};  // nothing: of Adam
+  double weight_decay = 0;              // including wd_mult
+  std::int64_t step = 0;                // finished updates
   // What Megatron's versions say of the embedding and the head if these have a rate of their own
   // (decoupled_lr): that it is so, or that the group's rate is not the run's.
   bool is_decoupled_lr = false;
@@ -77,6 +88,8 @@ struct TrainingRun {
   [[nodiscard]] std::int64_t finished_updates() const {
     return groups.empty() ? 0 : groups.front().step;
   }
+
+  [[nodiscard]] bool uses_sgd() const { return !groups.empty() && groups.front().sgd.has_value(); }
 
   friend bool operator==(const TrainingRun&, const TrainingRun&) = default;
 };

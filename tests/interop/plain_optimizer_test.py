@@ -18,6 +18,20 @@ CONFIGS = {
 CASES = [("llama", "2,1,1,1,1"), ("llama", "1,1,1,1,1", "--fp32"), ("moe", "1,1,1,2,2"), ("llama", "1,1,1,1,1", "--sgd")]
 # What has another name in fully_reshardable form.
 NAMES = {"fp32_param": "param"}
+# What torch's optimizers have of themselves if a group does not say it.
+DEFAULTS = {"amsgrad", "maximize", "foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
+# What not every version of Megatron-Core says.
+OURS = {"step", "is_expert_parallel", "default_config", "is_decoupled_lr", "max_lr", "min_lr"}
+
+
+def groups_of(run):
+    """The parameter groups in the common state, of all optimizers."""
+    def listed(state):
+        if "param_groups" in state:
+            return state["param_groups"]
+        return listed(state["optimizer"]) if "optimizer" in state else [group for _, one in state["$dict"] for group in listed(one)]
+
+    return listed(tools.inspect("show", run, "common_state")["value"]["optimizer"])
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +71,11 @@ def test_every_value_arrives_and_comes_back(case, generation, published, core, t
         weights = {key: value for key, value in want.items() if "optimizer.state." not in key}
         for key, value in weights.items():
             assert torch.equal(got[key].to(value.dtype), value), key
-        (group, *_) = tools.inspect("show", back, "common_state")["value"]["optimizer"]["optimizer"]["param_groups"]
+        (group, *_) = groups_of(back)
         assert group["step"] == 3  # SGD does not count updates, but the schedule does
         assert "--sgd" in options or group["betas"] == {"$tuple": [0.9, 0.95]}
+        for mine, real in ((mine, real) for mine in groups_of(back) for real in groups_of(run) if mine["wd_mult"] == real["wd_mult"]):
+            said = set(real) - {"params", "is_expert_parallel"}
+            assert {name: mine[name] for name in said & set(mine)} == {name: real[name] for name in said & set(mine)}
+            assert said - set(mine) <= DEFAULTS
+            assert set(mine) - set(real) <= OURS | (set() if "--sgd" in options else {"bias_correction"})

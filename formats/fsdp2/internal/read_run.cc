@@ -22,6 +22,7 @@
 #include "core/training/stored_values.h"
 #include "formats/fsdp2/internal/run_keys.h"
 #include "formats/megatron/object_fields.h"
+#include "formats/megatron/optimizer_settings.h"
 #include "formats/megatron/schedule.h"
 
 namespace ckpt::fsdp2 {
@@ -125,33 +126,6 @@ Result<std::optional<std::int64_t>> ReadSteps(const CheckpointSource& source,
   return updates;
 }
 
-// Settings of torch's Adam or SGD that a run of this program has no place for.
-Status RefuseSettings(const ObjectFields& fields, const std::string& prefix) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kFlags = {
-      {{"amsgrad", "the optimizer keeps the largest second moments"},
-       {"maximize", "the optimizer maximizes"},
-       {"nesterov", "the optimizer looks ahead"}}};
-  Status refused;
-  for (const auto& [name, what] : kFlags) {
-    bool is_set = false;
-    CKPT_RETURN_IF_ERROR(fields.Read(name, is_set));
-    if (!is_set) continue;
-    refused.Add(Error(ErrorKind::kUnsupported, what)
-                    .Tensor(fmt::format("{}{}", prefix, name))
-                    .Expected("False")
-                    .Actual("True"));
-  }
-  double dampening = 0;
-  CKPT_RETURN_IF_ERROR(fields.Read("dampening", dampening));
-  if (dampening != 0) {
-    refused.Add(Error(ErrorKind::kUnsupported, "the optimizer dampens its momentum")
-                    .Tensor(fmt::format("{}dampening", prefix))
-                    .Expected("0")
-                    .Actual(fmt::format("{}", dampening)));
-  }
-  return refused;
-}
-
 // What torch does not keep in a group.
 Status ReadRest(const ObjectFields& own, ParamGroup& group) {
   CKPT_RETURN_IF_ERROR(own.Read("is_expert_parallel", group.is_expert_parallel));
@@ -168,8 +142,8 @@ Status ReadRest(const ObjectFields& own, ParamGroup& group) {
 Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& prefix,
                              const std::string& rest) {
   const ObjectFields fields(source, prefix);
-  CKPT_RETURN_IF_ERROR(RefuseSettings(fields, prefix));
   ParamGroup group;
+  CKPT_RETURN_IF_ERROR(megatron::ReadOptimizerSettings(fields, prefix, group));
   // A rate may be a tensor, so that a captured graph can read it.
   if (const GlobalTensor* const rate = source.index().FindTensor(prefix + "lr")) {
     CKPT_ASSIGN_OR_RETURN(group.lr, ReadStoredNumber(source, *rate));
@@ -177,9 +151,6 @@ Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& 
   CKPT_RETURN_IF_ERROR(fields.Read("lr", group.lr));
   group.max_lr = group.lr;
   CKPT_RETURN_IF_ERROR(fields.Read("initial_lr", group.max_lr));
-  CKPT_RETURN_IF_ERROR(fields.Read("betas", group.betas));
-  CKPT_RETURN_IF_ERROR(fields.Read("eps", group.eps));
-  CKPT_RETURN_IF_ERROR(fields.Read("weight_decay", group.weight_decay));
   if (!rest.empty()) CKPT_RETURN_IF_ERROR(ReadRest(ObjectFields(source, rest), group));
   return group;
 }
@@ -281,19 +252,18 @@ void TellDecayApart(const CheckpointSource& source, std::vector<ParamGroup>& gro
 }
 
 // The optimizer's settings as arguments, for a run that stores none.
-Result<Configuration> ArgsOf(const CheckpointSource& source, const Groups& groups, bool is_sgd) {
+Result<Configuration> ArgsOf(const CheckpointSource& source, const Groups& groups) {
   const ObjectFields fields(source, groups.settings);
   const ParamGroup& first = groups.groups.front();
   double weight_decay = 0;
   for (const ParamGroup& group : groups.groups) {
     weight_decay = std::max(weight_decay, group.weight_decay);
   }
-  Configuration args = {
-      {"optimizer", is_sgd ? "sgd" : "adam"}, {"lr", first.max_lr}, {"weight_decay", weight_decay}};
-  if (is_sgd) {
-    double momentum = 0;
-    CKPT_RETURN_IF_ERROR(fields.Read("momentum", momentum));
-    args["sgd_momentum"] = momentum;
+  Configuration args = {{"optimizer", first.sgd ? "sgd" : "adam"},
+                        {"lr", first.max_lr},
+                        {"weight_decay", weight_decay}};
+  if (first.sgd) {
+    args["sgd_momentum"] = first.sgd->momentum;
     return args;
   }
   // Before torch 2.8 AdamW said nothing of it.
@@ -371,8 +341,7 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
     stored.decoded.emplace_back(kRunState);
     stored.decoded.emplace_back(kScheduler);
   } else {
-    const bool is_sgd = state.moments.contains(std::string(kMomentOfSgd));
-    CKPT_ASSIGN_OR_RETURN(const Configuration made, ArgsOf(source, groups, is_sgd));
+    CKPT_ASSIGN_OR_RETURN(const Configuration made, ArgsOf(source, groups));
     run.args.assign(made.begin(), made.end());
     run.iteration = updates;
     run.schedule.max_lr = run.groups.front().max_lr;

@@ -29,22 +29,15 @@ const Value* FindArg(const TrainingRun& run, std::string_view name) {
   return found == run.args.end() ? nullptr : &found->second;
 }
 
-bool UsesSgd(const TrainingRun& run) {
-  const Value* const optimizer = FindArg(run, "optimizer");
-  return optimizer != nullptr && optimizer->AsText() != nullptr && *optimizer->AsText() == "sgd";
-}
-
 // What torch 2.15 keeps of a group, in its order. A run without schedule has `lr` alone.
 std::vector<ObjectField> TorchFields(const ParamGroup& group, const TrainingRun& run) {
   const Value none;
   std::vector<ObjectField> fields = {{"lr", PickleValue(group.lr)}};
-  if (UsesSgd(run)) {
-    const Value* const momentum = FindArg(run, "sgd_momentum");
-    const bool is_said = momentum != nullptr && momentum->AsFloat() != nullptr;
-    fields.push_back({"momentum", PickleValue(is_said ? *momentum->AsFloat() : 0.9)});
-    fields.push_back({"dampening", PickleValue(std::int64_t{0})});
+  if (group.sgd) {
+    fields.push_back({"momentum", PickleValue(group.sgd->momentum)});
+    fields.push_back({"dampening", PickleValue(group.sgd->dampening)});
     fields.push_back({"weight_decay", PickleValue(group.weight_decay)});
-    fields.push_back({"nesterov", PickleValue(false)});
+    fields.push_back({"nesterov", PickleValue(group.sgd->nesterov)});
   } else {
     const Value* const decoupled = FindArg(run, "decoupled_weight_decay");
     const bool is_said = decoupled != nullptr && decoupled->AsBool() != nullptr;
@@ -192,7 +185,7 @@ std::vector<WriterObject> RunObjects(const TrainingRun& run, bool is_flat) {
 
 std::vector<dcp::WriterTensor> StepTensors(const TrainingRun& run) {
   std::vector<dcp::WriterTensor> steps;
-  if (UsesSgd(run)) return steps;
+  if (run.uses_sgd()) return steps;
   for (const auto& [name, group] : run.group_of) {
     dcp::WriterTensor& step = steps.emplace_back();
     step.key = MomentKey(name, kStep);

@@ -17,6 +17,7 @@
 #include "formats/fsdp_dtensor/internal/run_keys.h"
 #include "formats/megatron/bridge_files.h"
 #include "formats/megatron/object_fields.h"
+#include "formats/megatron/optimizer_settings.h"
 #include "formats/megatron/schedule.h"
 
 namespace ckpt::fsdp_dtensor {
@@ -41,7 +42,9 @@ std::optional<std::string> ParameterIn(std::string_view key, std::string_view pr
   return std::string(key);
 }
 
-Result<ParamGroup> ReadGroup(const ObjectFields& fields, const RunSchedule& schedule) {
+Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& prefix,
+                             const RunSchedule& schedule) {
+  const ObjectFields fields(source, prefix);
   ParamGroup group = {.max_lr = schedule.max_lr, .min_lr = schedule.min_lr};
   CKPT_RETURN_IF_ERROR(fields.Read("is_expert_parallel", group.is_expert_parallel));
   CKPT_RETURN_IF_ERROR(fields.Read("default_config", group.default_config));
@@ -51,15 +54,13 @@ Result<ParamGroup> ReadGroup(const ObjectFields& fields, const RunSchedule& sche
   CKPT_RETURN_IF_ERROR(fields.Read("max_lr", group.max_lr));
   CKPT_RETURN_IF_ERROR(fields.Read("min_lr", group.min_lr));
   CKPT_RETURN_IF_ERROR(fields.Read("lr", group.lr));
-  CKPT_RETURN_IF_ERROR(fields.Read("betas", group.betas));
-  CKPT_RETURN_IF_ERROR(fields.Read("eps", group.eps));
-  CKPT_RETURN_IF_ERROR(fields.Read("weight_decay", group.weight_decay));
+  CKPT_RETURN_IF_ERROR(megatron::ReadOptimizerSettings(fields, prefix, group));
   return group;
 }
 
 // The parameters of each group of the run, with all their settings. Those of equal settings are
 // one group; every one was updated as often as the first of `run`.
-Status ReadSettings(const CheckpointSource& source, TrainingRun& run) {
+Status ReadSettings(const CheckpointSource& source, bool is_sgd, TrainingRun& run) {
   CKPT_RETURN_IF_ERROR(megatron::ReadSchedule(source, kScheduler, run.schedule));
   for (const auto& [name, value] : run.args) {  // of Megatron-Bridge's train state
     if (name == kOperations && value.AsFloat() != nullptr) {
@@ -75,8 +76,9 @@ Status ReadSettings(const CheckpointSource& source, TrainingRun& run) {
     const auto name = ParameterIn(object.key, kGroupMeta, kStepSuffix);
     if (!name) continue;
     const std::string prefix = object.key.substr(0, object.key.size() - kStepSuffix.size() + 1);
-    CKPT_ASSIGN_OR_RETURN(ParamGroup group, ReadGroup(ObjectFields(source, prefix), run.schedule));
+    CKPT_ASSIGN_OR_RETURN(ParamGroup group, ReadGroup(source, prefix, run.schedule));
     group.step = updates;
+    if (is_sgd && !group.sgd) group.sgd = megatron::SgdOf({run.args.begin(), run.args.end()});
     const auto found = std::ranges::find(run.groups, group);
     positions[*name] = static_cast<std::size_t>(found - run.groups.begin());
     if (found == run.groups.end()) run.groups.push_back(group);
@@ -202,7 +204,7 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
                           FindMoment(source.index(), name, stored.run));
   }
   CKPT_RETURN_IF_ERROR(ReadProgress(source, detail, stored.run));
-  CKPT_RETURN_IF_ERROR(ReadSettings(source, stored.run));
+  CKPT_RETURN_IF_ERROR(ReadSettings(source, MomentsIn(source.index()).size() == 1, stored.run));
   stored.decoded = {std::string(kArgs),
                     std::string(kIteration),
                     "checkpoint_version",

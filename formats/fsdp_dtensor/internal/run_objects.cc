@@ -28,19 +28,26 @@ using megatron::PickleNamespace;
 using megatron::PickleValue;
 
 std::vector<ObjectField> FieldsOf(const ParamGroup& group) {
-  return {{"is_expert_parallel", PickleValue(group.is_expert_parallel)},
-          {"default_config", PickleValue(group.default_config)},
-          {"wd_mult", PickleValue(group.wd_mult)},
-          {"lr_mult", PickleValue(group.lr_mult)},
-          {"is_decoupled_lr", PickleValue(group.is_decoupled_lr)},
-          {"max_lr", PickleValue(group.max_lr)},
-          {"min_lr", PickleValue(group.min_lr)},
-          {"lr", PickleValue(group.lr)},
-          {"bias_correction", PickleValue(true)},
-          {"betas", megatron::PicklePair(group.betas)},
-          {"eps", PickleValue(group.eps)},
-          {"weight_decay", PickleValue(group.weight_decay)},
-          {"step", PickleValue(group.step)}};
+  std::vector<ObjectField> fields = {{"is_expert_parallel", PickleValue(group.is_expert_parallel)},
+                                     {"default_config", PickleValue(group.default_config)},
+                                     {"wd_mult", PickleValue(group.wd_mult)},
+                                     {"lr_mult", PickleValue(group.lr_mult)},
+                                     {"is_decoupled_lr", PickleValue(group.is_decoupled_lr)},
+                                     {"max_lr", PickleValue(group.max_lr)},
+                                     {"min_lr", PickleValue(group.min_lr)},
+                                     {"lr", PickleValue(group.lr)},
+                                     {"weight_decay", PickleValue(group.weight_decay)},
+                                     {"step", PickleValue(group.step)}};
+  if (group.sgd) {
+    fields.push_back({"momentum", PickleValue(group.sgd->momentum)});
+    fields.push_back({"dampening", PickleValue(group.sgd->dampening)});
+    fields.push_back({"nesterov", PickleValue(group.sgd->nesterov)});
+  } else {
+    fields.push_back({"bias_correction", PickleValue(true)});
+    fields.push_back({"betas", megatron::PicklePair(group.betas)});
+    fields.push_back({"eps", PickleValue(group.eps)});
+  }
+  return fields;
 }
 
 // The start of the keys of a tensor rank's random states. The first 0 is the pipeline stage. The

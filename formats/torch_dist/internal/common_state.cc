@@ -46,9 +46,15 @@ void WriteGroup(const ParamGroup& group, PickleWriter& pickle) {
   pickle.Text("max_lr").Float(group.max_lr);
   pickle.Text("min_lr").Float(group.min_lr);
   pickle.Text("lr").Float(group.lr);
-  pickle.Text("bias_correction").Bool(true);
-  pickle.Text("betas").BeginTuple().Float(group.betas[0]).Float(group.betas[1]).EndTuple();
-  pickle.Text("eps").Float(group.eps);
+  if (group.sgd) {
+    pickle.Text("momentum").Float(group.sgd->momentum);
+    pickle.Text("dampening").Float(group.sgd->dampening);
+    pickle.Text("nesterov").Bool(group.sgd->nesterov);
+  } else {
+    pickle.Text("bias_correction").Bool(true);
+    pickle.Text("betas").BeginTuple().Float(group.betas[0]).Float(group.betas[1]).EndTuple();
+    pickle.Text("eps").Float(group.eps);
+  }
   pickle.Text("weight_decay").Float(group.weight_decay);
   pickle.Text("step").Int(group.step);
   pickle.EndDict();

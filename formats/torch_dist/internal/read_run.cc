@@ -16,6 +16,7 @@
 
 #include "core/json/json_reader.h"
 #include "formats/megatron/bridge_files.h"
+#include "formats/megatron/optimizer_settings.h"
 #include "formats/megatron/schedule.h"
 #include "formats/torch_dist/internal/read_args.h"
 #include "formats/torch_dist/internal/run_keys.h"
@@ -183,6 +184,19 @@ Status ReadSchedule(const JsonCursor& common, RunSchedule& schedule) {
   return ReadCount(*found, "wd_incr_steps", schedule.wd_incr_steps);
 }
 
+// Those of a group that a run does not hold.
+Status CheckFlags(const JsonCursor& group) {
+  Status refused;
+  for (const megatron::HeldFlag& flag : megatron::HeldFlags()) {
+    bool value = flag.value;
+    CKPT_RETURN_IF_ERROR(ReadFlag(group, flag.name, value));
+    if (value == flag.value) continue;
+    refused.Add(megatron::RefuseFlag(
+        flag, fmt::format("{}: {}.{}", kCommonKey, group.where(), flag.name)));
+  }
+  return refused;
+}
+
 Result<ParamGroup> ReadGroup(const CommonState& common, const JsonCursor& stored,
                              const RunSchedule& schedule, std::optional<std::int64_t> step) {
   ParamGroup group = {.max_lr = schedule.max_lr, .min_lr = schedule.min_lr};
@@ -196,6 +210,14 @@ Result<ParamGroup> ReadGroup(const CommonState& common, const JsonCursor& stored
   CKPT_RETURN_IF_ERROR(ReadNumber(stored, "lr", group.lr));
   CKPT_RETURN_IF_ERROR(ReadNumber(stored, "eps", group.eps));
   CKPT_RETURN_IF_ERROR(ReadNumber(stored, "weight_decay", group.weight_decay));
+  CKPT_RETURN_IF_ERROR(CheckFlags(stored));
+  if (stored.Find("momentum")) {
+    SgdSettings& sgd = group.sgd.emplace();
+    CKPT_RETURN_IF_ERROR(ReadNumber(stored, "momentum", sgd.momentum));
+    CKPT_RETURN_IF_ERROR(ReadNumber(stored, "dampening", sgd.dampening));
+    CKPT_RETURN_IF_ERROR(ReadFlag(stored, "nesterov", sgd.nesterov));
+    step = step.value_or(0);
+  }
   if (const auto betas = stored.Find("betas")) {
     CKPT_ASSIGN_OR_RETURN(const JsonCursor tuple, betas->At("$tuple"));
     CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> pair, tuple.Items());
@@ -290,12 +312,10 @@ Result<std::int64_t> ScheduledStep(const Configuration& args, const TrainingRun&
 }
 
 // `run` has its groups, its progress and its schedule.
-Status CountUpdates(const CheckpointIndex& index, const Configuration& args, TrainingRun& run) {
-  if (UsesSgd(index)) {
-    CKPT_ASSIGN_OR_RETURN(const std::int64_t scheduled, ScheduledStep(args, run));
-    for (ParamGroup& group : run.groups) {
-      if (group.step == 0) group.step = scheduled;
-    }
+Status CountUpdates(const Configuration& args, TrainingRun& run) {
+  for (ParamGroup& group : run.groups) {
+    if (!group.sgd || group.step != 0) continue;
+    CKPT_ASSIGN_OR_RETURN(group.step, ScheduledStep(args, run));
   }
   for (const ParamGroup& group : run.groups) {
     if (group.step == run.finished_updates()) continue;
@@ -387,7 +407,12 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   CKPT_RETURN_IF_ERROR(ReadGroups(source.index(), common, stored.run));
   CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
   CKPT_RETURN_IF_ERROR(ReadProgress(common.root(), args, stored.run));
-  CKPT_RETURN_IF_ERROR(CountUpdates(source.index(), args, stored.run));
+  if (UsesSgd(source.index())) {
+    for (ParamGroup& group : stored.run.groups) {
+      if (!group.sgd) group.sgd = megatron::SgdOf(args);
+    }
+  }
+  CKPT_RETURN_IF_ERROR(CountUpdates(args, stored.run));
   if (detail == RunDetail::kToResume) {
     CKPT_RETURN_IF_ERROR(megatron::CheckSchedule(stored.run, args, kCommonKey));
   }

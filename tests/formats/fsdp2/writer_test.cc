@@ -123,7 +123,7 @@ TEST(RunPathTest, IsWhereTorchHasIt) {
 
 TEST(SgdTest, CountsNoUpdatesInItsState) {
   TrainingRun run = SomeRun();
-  run.args[1].second = layout::Value("sgd");
+  for (ParamGroup& group : run.groups) group.sgd = {.momentum = 0.75, .dampening = 0.5};
   EXPECT_TRUE(StepTensors(run).empty());
   const auto objects = RunObjects(run, false);
   const auto has = [&](const char* key) {

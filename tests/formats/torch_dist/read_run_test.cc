@@ -180,19 +180,46 @@ TEST(ReadRunTest, FindsOutHowOftenSgdUpdated) {
         R"({{"args": {{"$object": {{"class": "argparse.Namespace", "state": )"
         R"({{"consumed_train_samples": 20, "global_batch_size": {}}}}}}}, "iteration": {}, )"
         R"("opt_param_scheduler": {{"num_steps": {}}}, )"
-        R"("optimizer": {{"optimizer": {{"param_groups": [{{"momentum": 0.9}}]}}}}}})",
+        R"("optimizer": {{"optimizer": {{"param_groups": [{{"momentum": 0.75, "nesterov": true}}]}}}}}})",
         batch, iteration, samples);
     return ReadRun(StatedSource(tensors, common), RunDetail::kToResume);
   };
   const auto stored = read(5, 4, 12);  // two updates were skipped
   ASSERT_THAT(stored, IsOk());
   EXPECT_EQ(stored->run.finished_updates(), 3);
+  EXPECT_EQ(stored->run.groups[0].sgd, (SgdSettings{.momentum = 0.75, .nesterov = true}));
   ASSERT_EQ(stored->moments.size(), 1U);
   EXPECT_EQ(stored->moments[0].name, "momentum_buffer");
   EXPECT_THAT(read(6, 4, 12), FailsWith(ErrorKind::kMissing));  // unequal batches
   EXPECT_THAT(read(5, 8, 16), FailsWith(ErrorKind::kMissing));  // of another size than at the end
   EXPECT_THAT(read(5, 4, 13), FailsWith(ErrorKind::kMissing));
   EXPECT_THAT(read(5, 4, 24), FailsWith(ErrorKind::kMissing));
+}
+
+// Without momentum SGD keeps nothing at all.
+TEST(ReadRunTest, KnowsSgdByItsGroups) {
+  const StatedSource source(
+      {"w"}, R"({"args": {"$object": {"class": "argparse.Namespace", "state": )"
+             R"({"consumed_train_samples": 8, "global_batch_size": 4}}}, "iteration": 2, )"
+             R"("opt_param_scheduler": {"num_steps": 8}, )"
+             R"("optimizer": {"param_groups": [{"momentum": 0, "dampening": 0}]}})");
+  const auto stored = ReadRun(source, RunDetail::kToResume);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_TRUE(stored->run.uses_sgd());
+  EXPECT_EQ(stored->run.finished_updates(), 2);
+  EXPECT_THAT(stored->moments, IsEmpty());
+}
+
+// Earlier versions of this program gave groups of SGD Adam's settings.
+TEST(ReadRunTest, TakesAMomentumFromArgumentsIfGroupsHaveNone) {
+  const StatedSource source(
+      {"w", "optimizer.state.param.w", "optimizer.state.momentum_buffer.w"},
+      R"({"args": {"$object": {"class": "argparse.Namespace", "state": )"
+      R"({"consumed_train_samples": 8, "sgd_momentum": 0.5}}}, "iteration": 2, )"
+      R"("optimizer": {"param_groups": [{"step": 2, "betas": {"$tuple": [0.9, 0.99]}}]}})");
+  const auto stored = ReadRun(source, RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(stored->run.groups[0].sgd, SgdSettings{.momentum = 0.5});
 }
 
 TEST(ReadRunTest, HoldsNoneWithoutAnOptimizer) {
@@ -240,6 +267,10 @@ std::vector<Refused> Cases() {
        ErrorKind::kBadMetadata, "betas: expected object"},
       {"OneBeta", Groups(R"({"step": 2, "betas": {"$tuple": [0.8]}})"), ErrorKind::kBadMetadata,
        "not a pair"},
+      {"AnotherDirection", Groups(R"({"step": 2, "maximize": true})"), ErrorKind::kUnsupported,
+       "the optimizer maximizes"},
+      {"NoBiasCorrection", Groups(R"({"step": 2, "bias_correction": false})"),
+       ErrorKind::kUnsupported, "does not correct the bias"},
       {"AnotherScheduleStep", Groups(R"({"step": 3})"), ErrorKind::kUnsupported,
        "at another step than the optimizer"},
       {"NoConsumedSamples", R"({"iteration": 2, "optimizer": {"param_groups": [{"step": 2}]}})",

@@ -40,6 +40,9 @@ std::vector<ParamGroup> DescribeGroups(const trainer::TrainConfig& config, std::
                         .eps = config.optimizer.adam_eps,
                         .weight_decay = config.optimizer.weight_decay,
                         .step = updates};
+  if (config.optimizer.kind == trainer::OptimizerKind::kSgd) {
+    decayed.sgd = {.momentum = config.optimizer.sgd_momentum};
+  }
   if (config.optimizer.decay_all) return {decayed};
   ParamGroup others = decayed;
   others.wd_mult = 0;

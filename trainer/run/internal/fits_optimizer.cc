@@ -25,12 +25,19 @@ struct Setting {
   std::string_view name;
   double (*of)(const ParamGroup& group);
 };
-constexpr std::array<Setting, 5> kCommon = {
+constexpr std::array<Setting, 6> kCommon = {
     {{"max_lr", [](const ParamGroup& group) { return group.max_lr; }},
      {"min_lr", [](const ParamGroup& group) { return group.min_lr; }},
      {"beta1", [](const ParamGroup& group) { return group.betas[0]; }},
      {"beta2", [](const ParamGroup& group) { return group.betas[1]; }},
-     {"eps", [](const ParamGroup& group) { return group.eps; }}}};
+     {"eps", [](const ParamGroup& group) { return group.eps; }},
+     {"momentum", [](const ParamGroup& group) { return group.sgd ? group.sgd->momentum : 0; }}}};
+
+// What the trainer's SGD does not do.
+constexpr std::array<Setting, 2> kOfSgd = {
+    {{"dampening", [](const ParamGroup& group) { return group.sgd ? group.sgd->dampening : 0; }},
+     {"nesterov",
+      [](const ParamGroup& group) { return group.sgd && group.sgd->nesterov ? 1.0 : 0.0; }}}};
 
 bool IsSpared(const ParamGroup& group) { return group.wd_mult == 0 || group.weight_decay == 0; }
 
@@ -67,6 +74,7 @@ Status CheckGroupsAreAlike(const TrainingState& state) {
       check(g, setting.name, setting.of(groups.front()), setting.of(groups[g]));
     }
     check(g, "lr_mult", 1, groups[g].lr_mult);
+    for (const Setting& setting : kOfSgd) check(g, setting.name, 0, setting.of(groups[g]));
     if (IsSpared(groups[g])) continue;
     check(g, "wd_mult", 1, groups[g].wd_mult);
     if (!decay) decay = groups[g].weight_decay;
