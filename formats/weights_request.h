@@ -12,6 +12,7 @@
 #include "core/base/result.h"
 #include "core/checkpoint/chosen_forms.h"
 #include "core/checkpoint/empty_objects.h"
+#include "core/checkpoint/source.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/layout/value.h"
 #include "core/manifest/manifest.h"
@@ -29,6 +30,7 @@ struct CarriedObject {
   std::string key;
   std::string type;  // Python's name of the outermost type
   std::string json;
+  HeldNumbers numbers = {};  // as in RenderedObject
 };
 
 // Elements of a tensor that lie in an existing file, in C order, little endian.

@@ -180,7 +180,8 @@ Result<WritePlan> PlanAnyTensors(const SavedTensors& saved, std::vector<RunObjec
   for (RunObject& object : objects) {
     request.carried_objects.push_back({.key = std::move(object.key),
                                        .type = std::move(object.value.type),
-                                       .json = std::move(object.value.json)});
+                                       .json = std::move(object.value.json),
+                                       .numbers = std::move(object.value.numbers)});
   }
   std::vector<WriteCopy> beside;
   if (format.is_one_file) {

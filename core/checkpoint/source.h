@@ -12,6 +12,7 @@
 #include "core/base/result.h"
 #include "core/checkpoint/index.h"
 #include "core/io/storage.h"
+#include "core/tensor/dtype.h"
 
 namespace ckpt {
 
@@ -38,15 +39,16 @@ struct HeldTensor {
   std::string sha256;  // of the elements in C order, little-endian
 };
 
+// The values of tensors of one number, by their dtypes and the SHA-256 of their elements.
+using HeldNumbers = std::map<std::pair<DType, std::string>, double>;
+
 // An entry that is not a tensor, as JSON by the rule of docs/formats/objects.md.
 struct RenderedObject {
   std::string type;  // "int", "dict", "Namespace", …: Python's name of the outermost type
   std::string json;
   std::vector<Problem> warnings;      // calls in its pickle, which are not executed
   std::vector<HeldTensor> held = {};  // tensors that the JSON only names
-  // What the JSON does not say of the tensors that it shows by dtype and SHA-256: the value, if it is
-  // one number. Not of an object that was stored as JSON.
-  std::map<std::pair<DType, std::string>, double> numbers = {};
+  HeldNumbers numbers = {};           // of the tensors that the JSON shows by dtype and SHA-256
 };
 
 // What checked the payload when a chunk was located or verified.

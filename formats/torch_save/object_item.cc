@@ -42,9 +42,7 @@ class TensorDigester {
   // If a tensor inside an object is damaged, the object has no digest, instead of a wrong one.
   Result<std::optional<pickle::TensorDigest>> Digest(pickle::NodeId node);
   // Of the tensors that were digested and are one number, by dtype and digest.
-  [[nodiscard]] const std::map<std::pair<DType, std::string>, double>& numbers() const {
-    return numbers_;
-  }
+  [[nodiscard]] const HeldNumbers& numbers() const { return numbers_; }
   // Digests the tensors below `node` that have no digest yet.
   Result<std::vector<HeldTensor>> DigestRest(pickle::NodeId node);
 
@@ -55,7 +53,7 @@ class TensorDigester {
   const VerifyFunction& verify_;
   TensorSum digested_;
   std::set<pickle::NodeId> shown_;
-  std::map<std::pair<DType, std::string>, double> numbers_;
+  HeldNumbers numbers_;
 };
 
 Result<std::string> TensorDigester::Sha256Of(const RebuiltTensor& tensor) {

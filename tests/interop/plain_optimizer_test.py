@@ -60,9 +60,13 @@ def test_every_value_arrives_and_comes_back(case, generation, published, core, t
     want = load_tensors(run / "iter_0000007")
     moments = {"momentum_buffer"} if "--sgd" in options else {"exp_avg", "exp_avg_sq"}
     assert {key.split(".")[2] for key in states(want)} == moments | ({"param"} if "--fp32" not in options else set())
-    for to, *naming in (("dcp", "--naming", "fsdp2"), ("fsdp_dtensor",)):
-        there, back = tmp_path / to, tmp_path / f"{to}-back"
-        report = tools.convert("convert", run, there, "--to", to, *naming)
+    held = tmp_path / "run.h5"
+    report = tools.convert("to-hdf5", run, held)
+    assert all("._extra_state/" in entry["key"] for entry in report["dropped"])
+    chains = [(run, "dcp", "--naming", "fsdp2"), (run, "fsdp_dtensor"), (held, "dcp", "--naming", "fsdp2"), (held, "torch_dist")]
+    for number, (source, to, *naming) in enumerate(chains):
+        there, back = tmp_path / f"{number}", tmp_path / f"{number}-back"
+        report = tools.convert("convert", source, there, "--to", to, *naming)
         assert all("._extra_state/" in entry["key"] for entry in report["dropped"])  # each is [None]
         tools.convert("convert", there, back, "--to", "torch_dist", "--transformer-impl", "local", "--torch-dist-generation", generation)
         got = load_tensors(back / "iter_0000007")
@@ -79,3 +83,10 @@ def test_every_value_arrives_and_comes_back(case, generation, published, core, t
             assert {name: mine[name] for name in said & set(mine)} == {name: real[name] for name in said & set(mine)}
             assert said - set(mine) <= DEFAULTS
             assert set(mine) - set(real) <= OURS | (set() if "--sgd" in options else {"bias_correction"})
+        if "--sgd" in options:  # torch's own goes on with them
+            weight = torch.nn.Parameter(torch.ones(2))
+            optimizer = torch.optim.SGD([weight], lr=1.0)
+            optimizer.load_state_dict({"state": {}, "param_groups": [group | {"params": [0]}]})
+            weight.sum().backward()
+            optimizer.step()
+            assert optimizer.param_groups[0]["momentum"] == 0.9 and optimizer.state[weight]["momentum_buffer"].shape == (2,)

@@ -125,8 +125,10 @@ Status CarryObjects(const Format& target, const OpenModelOptions& options, Model
       continue;
     }
     CKPT_ASSIGN_OR_RETURN(RenderedObject rendered, std::move(read));
-    CarriedObject carried = {
-        .key = *key, .type = std::move(rendered.type), .json = std::move(rendered.json)};
+    CarriedObject carried = {.key = *key,
+                             .type = std::move(rendered.type),
+                             .json = std::move(rendered.json),
+                             .numbers = std::move(rendered.numbers)};
     const Status fits = target.check_object ? target.check_object(carried) : OkStatus();
     if (fits.ok()) {
       request.carried_objects.push_back(std::move(carried));

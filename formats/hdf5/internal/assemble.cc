@@ -194,6 +194,7 @@ class Assembler {
     object.attribute.space = {.is_null = set.is_null, .shape = set.shape};
     if (result_.is_ours) {
       CKPT_ASSIGN_OR_RETURN(object.json_type, OwnText(attributes, kTypeAttribute, "str"));
+      CKPT_ASSIGN_OR_RETURN(object.numbers, OwnText(attributes, kNumbersAttribute, ""));
     }
     ObjectEntry entry{.key = key, .file = own_, .encoding = raw_};
     const bool has_values = set.type.kind != TypeKind::kOther && !set.is_null;

@@ -19,6 +19,7 @@ struct StoredObject {
   Attribute attribute;
   // Of a file that this program wrote: Python's name of the type; the value is JSON then.
   std::string json_type;
+  std::string numbers = {};  // the text of held_numbers.h; empty: none
 };
 
 struct Assembled {

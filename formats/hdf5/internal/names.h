@@ -24,6 +24,7 @@ inline constexpr char kOriginName[] = "ckptkit_origin";
 inline constexpr char kKeyAttribute[] = "key";
 inline constexpr char kDtypeAttribute[] = "dtype";
 inline constexpr char kTypeAttribute[] = "type";
+inline constexpr char kNumbersAttribute[] = "numbers";
 
 // A key as the name of a link: '/' and '%' become %2F and %25, an empty key "%", and "." %2E.
 [[nodiscard]] std::string LinkNameOf(std::string_view key);

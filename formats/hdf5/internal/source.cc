@@ -11,6 +11,7 @@
 #include "core/base/units.h"
 #include "core/codec/zstd.h"
 #include "formats/hdf5/internal/assemble.h"
+#include "formats/hdf5/internal/held_numbers.h"
 #include "formats/hdf5/internal/names.h"
 
 namespace ckpt::hdf5 {
@@ -64,9 +65,13 @@ class Source final : public CheckpointSource {
       StructureFile structure(file);
       CKPT_ASSIGN_OR_RETURN(attribute.value, structure.Read(entry.offset_bytes, entry.size_bytes));
       if (found->second.json_type.empty()) return Render(structure, attribute);
-      return RenderedObject{.type = found->second.json_type,
+      RenderedObject object{.type = found->second.json_type,
                             .json = std::string(AsText(attribute.value)),
                             .warnings = {}};
+      if (!found->second.numbers.empty()) {
+        CKPT_ASSIGN_OR_RETURN(object.numbers, ParseNumbers(found->second.numbers));
+      }
+      return object;
     };
     Result<RenderedObject> rendered = read();
     if (!rendered.ok()) return std::move(rendered).status().Tensor(entry.key);

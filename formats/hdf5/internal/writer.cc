@@ -15,6 +15,7 @@
 #include "core/base/units.h"
 #include "core/codec/zstd.h"
 #include "core/io/path.h"
+#include "formats/hdf5/internal/held_numbers.h"
 #include "formats/hdf5/internal/names.h"
 #include "formats/hdf5/internal/parts.h"
 #include "formats/hdf5/internal/structure_writer.h"
@@ -59,6 +60,9 @@ std::vector<NewDataSet> TextsOf(const WeightsRequest& request) {
                      .shape = {},
                      .attributes = {{kKeyAttribute, object.key}, {kTypeAttribute, object.type}},
                      .text = object.json});
+    if (!object.numbers.empty()) {
+      texts.back().attributes.emplace_back(kNumbersAttribute, EncodeNumbers(object.numbers));
+    }
   }
   if (!request.origin.empty()) {
     texts.push_back({.group = {}, .name = kOriginName, .shape = {}, .text = request.origin});

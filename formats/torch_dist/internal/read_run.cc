@@ -108,11 +108,11 @@ class CommonState {
   }
 
  private:
-  CommonState(JsonDocument json, std::map<std::pair<DType, std::string>, double> numbers)
+  CommonState(JsonDocument json, HeldNumbers numbers)
       : json_(std::move(json)), numbers_(std::move(numbers)) {}
 
   JsonDocument json_;
-  std::map<std::pair<DType, std::string>, double> numbers_;
+  HeldNumbers numbers_;
 };
 
 Result<std::int64_t> WholeNumber(double number, const JsonCursor& value) {
@@ -142,7 +142,7 @@ Result<std::int64_t> Step(const CommonState& common, const JsonCursor& value) {
   }
   return Error(ErrorKind::kUnsupported, "the number of updates is no number")
       .Tensor(kCommonKey)
-      .Expected("a number, or a tensor of one, as torch.save stores it")
+      .Expected("a number, or a tensor of one")
       .Actual(fmt::format("an object at {}", value.where()));
 }
 
@@ -191,8 +191,8 @@ Status CheckFlags(const JsonCursor& group) {
     bool value = flag.value;
     CKPT_RETURN_IF_ERROR(ReadFlag(group, flag.name, value));
     if (value == flag.value) continue;
-    refused.Add(megatron::RefuseFlag(
-        flag, fmt::format("{}: {}.{}", kCommonKey, group.where(), flag.name)));
+    refused.Add(
+        megatron::RefuseFlag(flag, fmt::format("{}: {}.{}", kCommonKey, group.where(), flag.name)));
   }
   return refused;
 }

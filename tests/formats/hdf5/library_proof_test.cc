@@ -51,8 +51,9 @@ std::vector<TargetTensor> AllKinds() {
 WeightsRequest ProofRequestOf(std::vector<TargetTensor> tensors) {
   WeightsRequest request;
   request.tensors = std::move(tensors);
-  request.carried_objects = {{.key = "o/1", .type = "int", .json = "1"},
-                             {.key = "o/2", .type = "dict", .json = R"({"a": 2})"}};
+  request.carried_objects = {
+      {.key = "o/1", .type = "int", .json = "1"},
+      {.key = "o/2", .type = "dict", .json = R"({"a": 2})", .numbers = {{{DType::kBool, "…"}, 1}}}};
   request.file_name = "out.h5";
   request.origin = "{}";
   return request;
