@@ -111,6 +111,16 @@ TEST_P(ParameterGroupsTest, ThatSpareWhatTheTrainerDoesNotAreRefusedByName) {
   EXPECT_EQ(refused.problems()[0].actual, "no weight decay");
 }
 
+// As in Megatron, whose groups keep their rates where its scheduler is told another one.
+TEST_P(ParameterGroupsTest, SayTheRateWhateverTheArgumentsSay) {
+  TrainingState state = Saved();
+  for (ParamGroup& group : state.run.groups) group.max_lr = 0.25, group.min_lr = 0.125;
+  const auto stored = StoredSettings(state, /*finetune=*/false);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(stored->at("lr"), layout::Value(0.25));
+  EXPECT_EQ(stored->at("min_lr"), layout::Value(0.125));
+}
+
 TEST_P(ParameterGroupsTest, WithoutAnyThatIsSparedAreAllDecayed) {
   const TrainingState state = Saved({{"decay_all", true}});
   EXPECT_EQ(state.run.groups.size(), 1U);

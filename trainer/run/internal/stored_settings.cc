@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -63,6 +64,16 @@ trainer::ModelConfig Lasting(trainer::ModelConfig config) {
   return config;
 }
 
+// Where groups and arguments differ, Megatron's schedule takes the rates of the groups. Those that
+// the groups do not have in common are refused when the state is loaded.
+void TakeFromGroups(const std::vector<ParamGroup>& groups, layout::Configuration& settings) {
+  if (AllDecay(groups)) settings.emplace("decay_all", true);
+  const bool say_rates = !groups.empty() && groups.front().max_lr > 0;
+  if (!say_rates) return;
+  settings.insert_or_assign("lr", groups.front().max_lr);
+  settings.insert_or_assign("min_lr", groups.front().min_lr);
+}
+
 }  // namespace
 
 Result<layout::Configuration> StoredSettings(const TrainingState& state, bool finetune) {
@@ -79,11 +90,11 @@ Result<layout::Configuration> StoredSettings(const TrainingState& state, bool fi
       const auto said = state.args.find(std::string(name));
       if (said != state.args.end()) model.insert_or_assign(said->first, said->second);
     }
-    if (AllDecay(state.run.groups)) model.emplace("decay_all", true);
+    TakeFromGroups(state.run.groups, model);
     return model;
   }
   CKPT_ASSIGN_OR_RETURN(layout::Configuration stored, RunSettings(state.args));
-  if (AllDecay(state.run.groups)) stored.emplace("decay_all", true);
+  TakeFromGroups(state.run.groups, stored);
   for (const std::string_view name : kOfOneInvocation) stored.erase(std::string(name));
   return stored;
 }
