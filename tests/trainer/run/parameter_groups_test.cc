@@ -82,6 +82,19 @@ TEST_P(ParameterGroupsTest, WithARateOfTheirOwnAreRefusedByName) {
   EXPECT_EQ(refused.problems()[1].actual, "lr_mult=2");
 }
 
+TEST_P(ParameterGroupsTest, OfAnotherOptimizerAreRefused) {
+  TrainingState state = Saved({{"optimizer", "sgd"}, {"sgd_momentum", 0.75}});
+  ASSERT_TRUE(state.run.uses_sgd());
+  EXPECT_EQ(state.run.groups[1].sgd, SgdSettings{.momentum = 0.75});
+  EXPECT_THAT(Load(state, {{"optimizer", "sgd"}}), IsOk());
+  state.moments.clear();  // as of SGD without momentum
+  EXPECT_THAT(Load(state), FailsWith(ErrorKind::kUnsupported));
+  state.run.groups[0].sgd->nesterov = true;
+  const Status refused = Load(state, {{"optimizer", "sgd"}});
+  EXPECT_THAT(refused, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(refused.ToString(), HasSubstr("nesterov=1"));
+}
+
 TEST_P(ParameterGroupsTest, WithOtherDecaysAreRefusedByName) {
   TrainingState state = Saved();
   const auto spared = std::ranges::find(state.run.groups, 0, &ParamGroup::wd_mult);

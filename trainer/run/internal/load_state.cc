@@ -24,6 +24,22 @@ trainer::ParamStore::FillRows RowsOf(WeightReader& reader, ProgressSink* progres
   };
 }
 
+// SGD without momentum keeps nothing, so its groups are asked, too.
+Status CheckOptimizer(const TrainingState& state, const trainer::OptimizerConfig& optimizer) {
+  const bool is_sgd = optimizer.kind == trainer::OptimizerKind::kSgd;
+  const auto expected = static_cast<std::size_t>(NumMoments(optimizer));
+  const bool fits = state.moments.empty() || state.moments.size() == expected;
+  if (fits && state.run.uses_sgd() == is_sgd) return OkStatus();
+  const auto say = [](bool sgd, std::size_t values) {
+    return fmt::format("{} with {} values per weight", sgd ? "sgd" : "adam", values);
+  };
+  return Error(ErrorKind::kUnsupported, "the checkpoint was saved by another optimizer")
+      .File(state.weights.checkpoint->path.string())
+      .Expected(say(is_sgd, expected))
+      .Actual(say(state.run.uses_sgd(), state.moments.size()))
+      .Hint("--set finetune=true takes only the weights");
+}
+
 }  // namespace
 
 Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer,
@@ -36,19 +52,11 @@ Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer,
 
 Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer,
                  ProgressSink* progress) {
+  CKPT_RETURN_IF_ERROR(CheckOptimizer(state, trainer.config().optimizer));
   CKPT_RETURN_IF_ERROR(CheckGroupsAreAlike(state));
   CKPT_RETURN_IF_ERROR(LoadWeights(state.weights, trainer, progress));
   trainer.optimizer().set_steps(state.run.finished_updates());
-  if (state.moments.empty()) return OkStatus();
-  const auto expected = static_cast<std::size_t>(NumMoments(trainer.config().optimizer));
-  if (state.moments.size() != expected) {
-    return Error(ErrorKind::kUnsupported, "the checkpoint was saved by another optimizer")
-        .File(state.weights.checkpoint->path.string())
-        .Expected(fmt::format("{} values per weight", expected))
-        .Actual(fmt::format("{}", state.moments.size()))
-        .Hint("--set finetune=true takes only the weights");
-  }
-  for (std::size_t m = 0; m < expected; ++m) {
+  for (std::size_t m = 0; m < state.moments.size(); ++m) {
     CKPT_ASSIGN_OR_RETURN(WeightReader moment, WeightReader::Open(state.moments[m], kTrainerNaming,
                                                                   {}, kLoadBudgetBytes));
     CKPT_RETURN_IF_ERROR(
