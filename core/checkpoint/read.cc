@@ -238,7 +238,9 @@ bool IsNumber(const GlobalTensor& tensor) {
 Result<double> ReadStoredNumber(const CheckpointSource& source, const GlobalTensor& tensor) {
   CKPT_RETURN_IF_ERROR(source.index().CheckDeliverable(tensor.key));
   if (!IsNumber(tensor)) {
-    return Error(ErrorKind::kBadMetadata, "a stored number has another type, or is not one")
+    const bool is_one = NumElements(tensor.shape) == 1;
+    return Error(ErrorKind::kBadMetadata,
+                 is_one ? "a stored number has another type" : "a stored number is not one")
         .Tensor(tensor.key)
         .Expected("one number of float32, float64, int32, int64 or bool")
         .Actual(fmt::format("{} {}", DTypeName(tensor.dtype), FormatDims(tensor.shape)));

@@ -68,6 +68,7 @@ _OF_LATENT_ATTENTION = {"kv_lora_rank", "q_lora_rank", "qk_head_dim", "qk_pos_em
 # Megatron's command line has nothing for these; it computes what the value here says.
 _FIXED = {
     "add_latent_bias": False,
+    "decay_all": False,
     "decoupled_weight_decay": True,
     "frozen": None,
     "grad_comm_dtype": None,
