@@ -10,7 +10,8 @@ namespace ckpt::train {
 
 // The settings with which `state` was made, without those that concern only one invocation. With
 // `finetune`, only those of the model; of a run of another program, those of the model and the
-// optimizer. Rates, and whether all parameters decay, are what their groups say. Given settings override them. Errors: those of RunSettings and ModelSettings.
+// optimizer. Rates, and whether all parameters decay, are what their groups say. Given settings
+// override them. Errors: those of RunSettings and ModelSettings.
 Result<layout::Configuration> StoredSettings(const TrainingState& state, bool finetune);
 
 // Checks that a run with `stored` settings keeps the stored model under the `given` ones. Settings
