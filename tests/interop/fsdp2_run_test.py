@@ -136,23 +136,28 @@ def other_groups(tmp_path_factory):
     return {verb: (root / verb, answer) for verb, answer in zip(verbs, told)}
 
 
-@pytest.mark.parametrize("through", [None, "fsdp_dtensor", "torch_dist"])
-def test_all_decay_if_the_only_group_does(through, other_groups, data, tmp_path):
+@pytest.fixture(params=[None, "fsdp_dtensor", "torch_dist"])
+def carried(request, tmp_path):
+    """A function: the run as it was saved, or converted to another format."""
+
+    def carry(source):
+        if request.param is None:
+            return source
+        convert(source, tmp_path / "there", "--to", request.param, "--hf-assets", MODELS[TRAINED[0]])
+        return tmp_path / "there"
+
+    return carry
+
+
+def test_all_decay_if_the_only_group_does(carried, other_groups, data, tmp_path):
     """The loss behind an update tells; the third update of the peer's LambdaLR has 0.8 of its rate."""
     source, told = other_groups["alike"]
-    if through:
-        convert(source, tmp_path / "there", "--to", through, "--hf-assets", MODELS[TRAINED[0]])
-        source = tmp_path / "there"
-    losses = train(source, tmp_path / "run", data, "restart_data=true", "train_iters=4", "lr=0.0008", "clip_grad=0")
+    losses = train(carried(source), tmp_path / "run", data, "restart_data=true", "train_iters=4", "lr=0.0008", "clip_grad=0")
     assert losses == [pytest.approx(told[key], rel=2e-6) for key in ("loss", "next_loss")]
 
 
-@pytest.mark.parametrize("through", [None, "fsdp_dtensor", "torch_dist"])
-def test_a_rate_of_its_own_is_refused_by_name(through, other_groups, data, tmp_path):
-    source, _ = other_groups["apart"]
-    if through:
-        convert(source, tmp_path / "there", "--to", through, "--hf-assets", MODELS[TRAINED[0]])
-        source = tmp_path / "there"
+def test_a_rate_of_its_own_is_refused_by_name(carried, other_groups, data, tmp_path):
+    source = carried(other_groups["apart"][0])
     said = train(source, tmp_path / "run", data, "restart_data=true", "train_iters=4", refused=True)
     assert "of 3 says of max_lr" in said and "max_lr=0.001" in said and "max_lr=0.00025" in said and "finetune=true" in said
     train(source, tmp_path / "weights", data, "finetune=true", "train_iters=1")
