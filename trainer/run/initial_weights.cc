@@ -4,6 +4,7 @@
 
 #include "converters/families/known_namings.h"
 #include "converters/verbs/weight_reader.h"
+#include "trainer/comm/agreement.h"
 #include "trainer/run/internal/checked_load.h"
 #include "trainer/run/internal/fits_model.h"
 
@@ -29,6 +30,10 @@ Status ReadOwnRows(const ModelSource& model, std::uint64_t budget_bytes,
 Status ReadInitialWeights(const ModelSource& model, std::uint64_t budget_bytes,
                           trainer::RankTrainer& trainer, trainer::HostGroup& world,
                           ProgressSink& progress) {
+  // Hosts may have copies of their own.
+  CKPT_RETURN_IF_ERROR(trainer::AgreeOnText(world, ManifestIdentity(model.checkpoint->manifest),
+                                            "manifest of the checkpoint")
+                           .File(model.checkpoint->path.string()));
   return LoadChecked(
       *model.checkpoint, [&] { return ReadOwnRows(model, budget_bytes, trainer, progress); },
       world);

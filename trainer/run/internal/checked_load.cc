@@ -14,7 +14,6 @@
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
 #include "core/manifest/late_checks.h"
-#include "trainer/comm/agreement.h"
 #include "trainer/comm/row_exchange.h"
 
 namespace ckpt::train {
@@ -81,10 +80,6 @@ std::string ManifestIdentity(const std::shared_ptr<const Manifest>& manifest) {
 
 Status LoadChecked(const OpenedCheckpoint& checkpoint, const std::function<Status()>& load,
                    trainer::HostGroup& world) {
-  // Parts of blocks mean something to another rank only if both have the same manifest.
-  CKPT_RETURN_IF_ERROR(trainer::AgreeOnText(world, ManifestIdentity(checkpoint.manifest),
-                                            "manifest of the checkpoint")
-                           .File(checkpoint.path.string()));
   const std::shared_ptr<LateChecks>& late = checkpoint.late_checks;
   if (late == nullptr) return load();
   late->Begin();
