@@ -4,6 +4,7 @@
 #include <atomic>
 #include <exception>
 #include <new>
+#include <sched.h>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -54,7 +55,14 @@ class FirstFailure {
 
 }  // namespace
 
-int DefaultThreads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+// A batch system gives a job some of a machine's cores; hardware_concurrency() counts all of them.
+int DefaultThreads() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) {
+    return std::max(1, CPU_COUNT(&allowed));
+  }
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));  // more than 1,024
+}
 
 Status RunTasks(std::size_t num_tasks, int threads, std::stop_token stop,
                 const std::function<Status(std::size_t task, std::size_t worker)>& run) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reading checkpoints of ours with and without the comparison with their manifest, beside the peers' loads.
 
-    bench_load.py --bin build/release/bin [--gb 8] [--runs 5] [--work DIR]
+    bench_load.py --bin build/release/bin [--gb 8] [--runs 5] [--work DIR] [--cores 2] [--checkpoint fsdp_dtensor] [--cache warm]
 
 Run with a Python that has torch and safetensors. Every tensor of an fsdp_dtensor checkpoint and of a Hugging Face repository is
 read once, by processes in turn. Ours opens the checkpoint and reads it; like dcp.load, it is timed without what comes before, which
@@ -21,7 +21,7 @@ import tempfile
 import make_model
 import measure
 
-READERS = 2 * os.cpu_count()  # as load_speed has
+CACHES = ("warm", "cold")
 PEERS = {
     "fsdp_dtensor": ("dcp.load", """
 import sys, time
@@ -73,9 +73,10 @@ def fio(checkpoint, readers):
     return measure.Run(measure.size_below(checkpoint) / rate, 0.0, 0)
 
 
-def compare(checkpoint, peer, bin_dir, runs):
+def compare(checkpoint, peer, bin_dir, runs, caches):
     """Every side warm, then every side cold."""
     name, program = peer
+    readers = 2 * len(os.sched_getaffinity(0))  # as load_speed has
     size = measure.size_below(checkpoint)
     sides = {
         "verified": lambda: load([bin_dir / "load_speed", checkpoint]),
@@ -84,9 +85,9 @@ def compare(checkpoint, peer, bin_dir, runs):
         "read": lambda: measure.run(["cat", *sorted(measure.files_below(checkpoint))]),
     }
     result = {"bytes": size, "peer": name}
-    for cache in ("warm", "cold"):
-        if cache == "cold" and shutil.which("fio") and size > READERS << 20:
-            sides["fio"] = lambda: fio(checkpoint, READERS)  # it drops the file from the page cache
+    for cache in caches:
+        if cache == "cold" and shutil.which("fio") and size > readers << 20:
+            sides["fio"] = lambda: fio(checkpoint, readers)  # it drops the file from the page cache
         seconds = {side: [] for side in sides}
         for i in range(runs + 1):  # the first round warms up and is not counted
             for side, measured in sides.items():
@@ -111,7 +112,12 @@ def main():
     parser.add_argument("--gb", type=float, default=8.0)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--work", type=pathlib.Path, help="where the files go (default: the temporary directory)")
+    parser.add_argument("--cores", type=int, help="run on so many (default: all)")
+    parser.add_argument("--checkpoint", choices=PEERS, action="append", help="these alone")
+    parser.add_argument("--cache", choices=CACHES, action="append", help="these alone")
     args = parser.parse_args()
+    if args.cores:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:args.cores])  # the sides inherit it
 
     with tempfile.TemporaryDirectory(dir=args.work, prefix="ckptkit-bench-") as scratch:
         scratch = pathlib.Path(scratch)
@@ -122,8 +128,8 @@ def main():
         shutil.rmtree(scratch / "hf")  # without a manifest
         subprocess.run([*convert, "fsdp-to-hf", scratch / "fsdp", scratch / "hf", *options], check=True)
         checkpoints = {"fsdp_dtensor": next((scratch / "fsdp").rglob(".metadata")).parent, "hf": scratch / "hf"}
-        print(json.dumps({"runs": args.runs} | {name: compare(checkpoint, PEERS[name], args.bin, args.runs)
-                                                for name, checkpoint in checkpoints.items()}, indent=1))
+        compared = {name: compare(checkpoints[name], PEERS[name], args.bin, args.runs, args.cache or CACHES) for name in args.checkpoint or PEERS}
+        print(json.dumps({"runs": args.runs, "cores": len(os.sched_getaffinity(0))} | compared, indent=1))
 
 
 if __name__ == "__main__":

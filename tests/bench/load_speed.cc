@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -32,7 +31,7 @@ struct Settings {
   std::string checkpoint;
   bool verify = true;
   // One half computes while the other waits for the disk.
-  int threads = static_cast<int>(2 * std::max(1U, std::thread::hardware_concurrency()));
+  int threads = 2 * DefaultThreads();
 };
 
 // A part of a tensor that one thread reads at once, and where it goes.

@@ -9,6 +9,7 @@
 
 #include "core/base/check.h"
 #include "core/base/thrown.h"
+#include "core/exec/task_pool.h"
 #include "trainer/comm/agreement.h"
 #include "trainer/comm/internal/split_members.h"
 #include "trainer/comm/internal/thread_group.h"
@@ -18,8 +19,7 @@ namespace ckpt::trainer {
 // All groups of one world, so that giving up reaches each of them.
 class ThreadWorld {
  public:
-  explicit ThreadWorld(int num_ranks)
-      : should_spin_(std::thread::hardware_concurrency() >= static_cast<unsigned>(num_ranks)) {}
+  explicit ThreadWorld(int num_ranks) : should_spin_(DefaultThreads() >= num_ranks) {}
 
   std::shared_ptr<ThreadGroup> MakeGroup(int size) CKPT_EXCLUDES(mutex_) {
     auto group = std::make_shared<ThreadGroup>(size, should_spin_);

@@ -1,8 +1,11 @@
 #include "core/exec/task_pool.h"
 
 #include <atomic>
+#include <cstddef>
 #include <new>
+#include <sched.h>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -37,6 +40,24 @@ TEST(TaskPool, ReportsTheFailureAndStartsNothingAfterIt) {
   });
   EXPECT_THAT(status, FailsWith(ErrorKind::kIo));
   EXPECT_EQ(started, 4);
+}
+
+// As a batch system does.
+TEST(TaskPool, HasAsManyThreadsAsTheProcessMayUseCores) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  EXPECT_EQ(DefaultThreads(), CPU_COUNT(&allowed));
+  std::size_t first = 0;
+  while (!CPU_ISSET(first, &allowed)) ++first;
+  int threads = 0;
+  std::thread([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);  // of this thread alone
+    threads = DefaultThreads();
+  }).join();
+  EXPECT_EQ(threads, 1);
 }
 
 TEST(TaskPool, NoTasksIsFine) {
