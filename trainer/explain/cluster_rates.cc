@@ -42,6 +42,9 @@ constexpr std::array kGpus = {GpuRates{
     .square_bytes = {2.95e12, kBytes, kLedgers},
     .sum_bytes = {2.62e12, kBytes,
                   "m1's 13.0 GB in 4.96 ms: docs/bench/2026-11-25-cuda-two-gpus.md"},
+    .copy_bytes = {3.4e12, kBytes,
+                   "steps of m1 and m2 on two GPUs less the same without communication: 5.8 and "
+                   "11.8 ms for 19.4 and 41.4 GB, docs/bench/2026-11-26-cuda-terms.md"},
     .update_bytes = {4.17e12, kBytes, kLedgers},
     .host_copy_bytes = {55e9, kBytes, "copies from and to page-locked memory, measured"},
     .router_seconds = {10.7e-9, kSeconds, kLedgerOfExperts},

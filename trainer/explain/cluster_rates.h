@@ -36,7 +36,8 @@ struct GpuRates {
   Rate expert_row_bytes;
   Rate loss_bytes;
   Rate square_bytes;
-  Rate sum_bytes;  // of the ranks' gradients, that came here
+  Rate sum_bytes;   // of the ranks' gradients, that came here
+  Rate copy_bytes;  // of this GPU's memory, that copies take from the kernels beside them
   Rate update_bytes;
   Rate host_copy_bytes;  // to or from the host's memory, each way at once
   Rate router_seconds;   // of a token in a layer with experts, forward and backward
@@ -90,6 +91,7 @@ void ForEachRate(const Cluster& cluster, const Use& use) {
   use("loss", gpu.loss_bytes);
   use("squares of gradients", gpu.square_bytes);
   use("sums of gradients", gpu.sum_bytes);
+  use("copies beside kernels", gpu.copy_bytes);
   use("update", gpu.update_bytes);
   use("copies with the host", gpu.host_copy_bytes);
   use("router, a token", gpu.router_seconds);

@@ -73,6 +73,12 @@ class Links {
   [[nodiscard]] double SumMs(double parts_bytes, double sums_bytes) const {
     return kMs * (parts_bytes + sums_bytes) / cluster_.gpu.sum_bytes.value;
   }
+  // Of a gather or a reduction of `bytes`: what its copies read and write of a GPU's own memory is
+  // lost to the kernels beside them, which are at the limit of memory or of power.
+  [[nodiscard]] double CopiesMs(double bytes, const Placed& group) const {
+    const double read_and_written = 2 * bytes * (group.size() - 1) / group.size();
+    return kMs * read_and_written / cluster_.gpu.copy_bytes.value;
+  }
   [[nodiscard]] double AllReduceMs(double bytes, const Placed& group) const {
     return CallMs(TransferSeconds(bytes, group, cluster_.gpu.reduce_bytes.value) +
                       TransferSeconds(bytes, group, cluster_.gpu.gather_bytes.value),
@@ -267,7 +273,8 @@ class Kernels {
 // --- a step --------------------------------------------------------------------------------------
 
 // What a unit communicates in a step of so many micro-batches, as ParamStore does it. Kernels that add
-// what came from other ranks take multiprocessors, so their time is the computation's.
+// what came from other ranks take multiprocessors, and copies take memory, so their time is the
+// computation's.
 void AddCommunication(const ShardPlan& plan, std::size_t unit, int micro_batches,
                       const Links& links, const Placed& shard, const Placed& expert_shard,
                       const Placed& outer, UnitWork& work) {
@@ -278,24 +285,42 @@ void AddCommunication(const ShardPlan& plan, std::size_t unit, int micro_batches
     const Placed& inner = group.param_class == ParamClass::kExpert ? expert_shard : shard;
     const double whole = SizeOf(group.layout.total_elems, compute);
     const double part = SizeOf(group.part.elems, compute);
-    if (group.gathers()) work.gather += links.GatherMs(whole, inner);
-    if (group.main.elems < group.part.elems) work.refresh_outer += links.GatherMs(part, outer);
-    if (group.part.elems < group.weights.elems) work.refresh += links.GatherMs(whole, inner);
+    if (group.gathers()) {
+      work.gather += links.GatherMs(whole, inner);
+      work.forward += links.CopiesMs(whole, inner);
+      work.backward += links.CopiesMs(whole, inner);
+    }
+    if (group.main.elems < group.part.elems) {
+      work.refresh_outer += links.GatherMs(part, outer);
+      work.forward += links.CopiesMs(part, outer) / micro_batches;
+    }
+    if (group.part.elems < group.weights.elems) {
+      work.refresh += links.GatherMs(whole, inner);
+      work.forward += links.CopiesMs(whole, inner) / micro_batches;
+    }
     if (!group.trainable) continue;
     const double gradients = SizeOf(group.gradients.elems, wire);
     const bool is_own = group.part.elems < group.gradients.elems;  // after the reduction
     const DType sums = plan.precision.main_grads;
     if (group.uses_bucket()) {
       const double sent = SizeOf(group.layout.total_elems, wire);
-      work.reduce += links.ReduceMs(sent, inner);
-      work.backward += links.SumMs(sent, SizeOf(group.part.elems, sums));
+      work.backward += links.CopiesMs(sent, inner);
+      if (micro_batches == 1 && StaysInTerms(group, plan.precision)) {
+        work.reduce += links.GatherMs(sent, inner);
+        work.backward += links.CopiesMs(sent, inner);  // within the GPU: its own term
+      } else {
+        work.reduce += links.ReduceMs(sent, inner);
+        work.backward += links.SumMs(sent, SizeOf(group.part.elems, sums));
+      }
     } else if (group.inner > 1) {
+      work.backward += links.CopiesMs(gradients, inner) / micro_batches;
       work.backward += links.SumMs(gradients, SizeOf(group.part.elems, sums)) / micro_batches;
       work.late_reduce +=
           is_own ? links.ReduceMs(gradients, inner) : links.AllReduceMs(gradients, inner);
     }
     if (group.outer > 1) {
       const double of_part = SizeOf(group.part.elems, wire);
+      work.backward += links.CopiesMs(of_part, outer) / micro_batches;
       work.backward += links.SumMs(of_part, SizeOf(group.main.elems, sums)) / micro_batches;
       work.late_reduce += group.main.elems < group.part.elems ? links.ReduceMs(of_part, outer)
                                                               : links.AllReduceMs(of_part, outer);
