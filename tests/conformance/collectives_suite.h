@@ -238,6 +238,24 @@ void TryReduceInto(TestRank& self, GradWrite write) {
   }
 }
 
+TEST_P(CollectivesSuite, ScatterPartsLeavesTheTermsOfASum) {
+  OnEveryRank([](TestRank& self) {
+    for (const std::int64_t count : kCounts) {
+      const auto full = self.Put(ValuesOf<Bf16>(self.rank(), count * self.size()));
+      const auto parts = self.Put(ValuesOf<Bf16>(self.rank() + 100, count * self.size()));
+      std::vector<Bf16> expected;
+      for (int rank = 0; rank < self.size(); ++rank) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          expected.push_back(ValueAt<Bf16>(rank, self.rank() * count + i));
+        }
+      }
+      self.all.ScatterParts(self.queue, full.tensor(), parts.tensor());
+      self.all.AwaitReaders(self.queue, self.all.num_calls());
+      ExpectSameBits(parts.Read(), expected, "ScatterParts");
+    }
+  });
+}
+
 // A sum of bfloat16 is not rounded to bfloat16 before it is stored in float32.
 TEST_P(CollectivesSuite, ReduceScatterIntoRoundsOnceWhenItStoresOrAdds) {
   OnEveryRank([](TestRank& self) {

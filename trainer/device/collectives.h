@@ -76,7 +76,11 @@ class Collectives {
   // `full`.
   virtual void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
                                  GradWrite write) = 0;
-  // The same where all that is wanted is a sum of the operands' dtype; `full` may be overwritten when
+  // parts[r·n … (r+1)·n) = this rank's part of the `full` of rank r, n elements each: the terms of the
+  // sum that ReduceScatterInto stores, for a caller that adds them as it reads them. `full` may be
+  // written only after AwaitReaders.
+  virtual void ScatterParts(Queue& queue, const Tensor& full, const Tensor& parts) = 0;
+  // A sum as ReduceScatterInto stores it where all that is wanted is one of the operands' dtype; `full` may be overwritten when
   // the queue has run the call.
   void ReduceScatter(Queue& queue, const Tensor& full, const Tensor& shard) {
     ReduceScatterInto(queue, full, shard, GradWrite::kStore);

@@ -328,7 +328,7 @@ class ForwardingOps : public Ops {
     Around(queue, {.name = "EnterPhase", .bytes = Bytes(times, times)},
            [&] { target_.EnterPhase(queue, phase, times); });
   }
-  void AdamW(Queue& queue, const AdamWForm& form, const Tensor& update, const Tensor& gradient,
+  void AdamW(Queue& queue, const AdamWForm& form, const Tensor& update, const GradientSum& gradient,
              const Tensor& main, const Tensor& exp_avg, const Tensor& exp_avg_sq,
              const Tensor& compute) override {
     Around(
@@ -336,7 +336,7 @@ class ForwardingOps : public Ops {
         {.name = "AdamW", .bytes = Bytes(gradient, compute) + 2 * Bytes(main, exp_avg, exp_avg_sq)},
         [&] { target_.AdamW(queue, form, update, gradient, main, exp_avg, exp_avg_sq, compute); });
   }
-  void Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const Tensor& gradient,
+  void Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const GradientSum& gradient,
            const Tensor& main, const Tensor& momentum, const Tensor& compute) override {
     Around(queue, {.name = "Sgd", .bytes = Bytes(gradient, compute) + 2 * Bytes(main, momentum)},
            [&] { target_.Sgd(queue, form, update, gradient, main, momentum, compute); });

@@ -135,7 +135,7 @@ struct ActivationRows {
 
 // Where sums of squares come from and go.
 struct RowSquares {
-  Tensor x;          // [rows, D], of any dtype of gradients
+  GradientSum x;     // [rows, D], of any dtype of gradients
   Tensor sums = {};  // [rows], float64
 };
 
@@ -391,12 +391,13 @@ class Ops {
 
   // --- optimizer ---------------------------------------------------------------------------------
   // Flat arrays of one length: main weights and moments are float32, gradients have any dtype of
-  // gradients. `compute` (may be null) receives the new weights, cast. `update`: UpdateScalars.
+  // gradients, and their terms are added in float32. `compute` (may be null) receives the new weights, cast. `update`: UpdateScalars.
   virtual void AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
-                     const Tensor& gradient, const Tensor& main, const Tensor& exp_avg,
+                     const GradientSum& gradient, const Tensor& main, const Tensor& exp_avg,
                      const Tensor& exp_avg_sq, const Tensor& compute) = 0;
-  virtual void Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const Tensor& gradient,
-                   const Tensor& main, const Tensor& momentum, const Tensor& compute) = 0;
+  virtual void Sgd(Queue& queue, const SgdForm& form, const Tensor& update,
+                   const GradientSum& gradient, const Tensor& main, const Tensor& momentum,
+                   const Tensor& compute) = 0;
 };
 
 }  // namespace ckpt::trainer

@@ -113,20 +113,27 @@ UpdateScalars Optimizer::NextScalars(double lr) const {
 void Optimizer::Step(Queue& queue, const Tensor& update) {
   ++steps_;
   if (host_) host_->BeginUpdate();
-  for (const Run& run : runs_) {
-    const auto part = [&](std::int64_t first, std::int64_t elems, std::span<const Tensor> moments) {
-      UpdatePart(queue, update, run, first, elems, moments);
-    };
-    if (host_) {
-      host_->ForBlocks(queue, run.state, run.begin, run.elems, part);
-      continue;
+  const ShardPlan& plan = store_->plan();
+  auto run = runs_.begin();
+  for (int unit = 0; unit < static_cast<int>(plan.units.size()); ++unit) {
+    for (; run != runs_.end() && plan.groups[states_[run->state].group].unit == unit; ++run) {
+      UpdateRun(queue, update, *run);
     }
-    std::vector<Tensor> moments;
-    for (const Tensor& moment : states_[run.state].moments) {
-      moments.push_back(moment.Rows(run.begin, run.elems));
-    }
-    part(run.begin, run.elems, moments);
+    store_->WeightsChanged(unit);
   }
+  CKPT_CHECK(run == runs_.end());
+}
+
+void Optimizer::UpdateRun(Queue& queue, const Tensor& update, const Run& run) {
+  const auto part = [&](std::int64_t first, std::int64_t elems, std::span<const Tensor> moments) {
+    UpdatePart(queue, update, run, first, elems, moments);
+  };
+  if (host_) return host_->ForBlocks(queue, run.state, run.begin, run.elems, part);
+  std::vector<Tensor> moments;
+  for (const Tensor& moment : states_[run.state].moments) {
+    moments.push_back(moment.Rows(run.begin, run.elems));
+  }
+  part(run.begin, run.elems, moments);
 }
 
 void Optimizer::UpdatePart(Queue& queue, const Tensor& update, const Run& run, std::int64_t first,
@@ -135,10 +142,11 @@ void Optimizer::UpdatePart(Queue& queue, const Tensor& update, const Run& run, s
   const auto part = [&](const Tensor& array) {
     return array ? array.Rows(first, elems) : Tensor();
   };
+  const GradientSum gradient = main.gradient.Rows(first, elems);
   const double weight_decay = run.decays ? config_.weight_decay : 0;
   if (config_.kind == OptimizerKind::kSgd) {
     ops_->Sgd(queue, {.momentum = config_.sgd_momentum, .weight_decay = weight_decay}, update,
-              part(main.gradient), part(main.weights), moments[0], part(main.compute));
+              gradient, part(main.weights), moments[0], part(main.compute));
     return;
   }
   const AdamWForm form = {.beta1 = config_.adam_beta1,
@@ -146,7 +154,7 @@ void Optimizer::UpdatePart(Queue& queue, const Tensor& update, const Run& run, s
                           .eps = config_.adam_eps,
                           .weight_decay = weight_decay,
                           .decoupled = config_.decoupled_weight_decay};
-  ops_->AdamW(queue, form, update, part(main.gradient), part(main.weights), moments[0], moments[1],
+  ops_->AdamW(queue, form, update, gradient, part(main.weights), moments[0], moments[1],
               part(main.compute));
 }
 

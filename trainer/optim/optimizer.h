@@ -64,8 +64,9 @@ class Optimizer {
 
   // What update number `steps() + 1` needs from the host.
   [[nodiscard]] UpdateScalars NextScalars(double lr) const;
-  // Enqueues on `queue` update number `steps() + 1` of every trained weight, with the UpdateScalars
-  // on the device. If the device skips it, the caller sets the number of updates back.
+  // Enqueues on `queue`, the store's compute queue, update number `steps() + 1` of every trained
+  // weight, with the UpdateScalars on the device, and tells the store after each unit. If the device
+  // skips it, the caller sets the number of updates back.
   void Step(Queue& queue, const Tensor& update);
 
   // Sets moment number `moment` of every weight that this rank updates, from float32, and blocks;
@@ -92,6 +93,7 @@ class Optimizer {
   Optimizer(const OptimizerConfig& config, ParamStore& store, Ops& ops)
       : config_(config), store_(&store), ops_(&ops) {}
   void AddRuns(std::size_t state, const MainArrays& main);
+  void UpdateRun(Queue& queue, const Tensor& update, const Run& run);
   // Enqueues the update of a run's elements [first, first + elems), whose moments are given.
   void UpdatePart(Queue& queue, const Tensor& update, const Run& run, std::int64_t first,
                   std::int64_t elems, std::span<const Tensor> moments);

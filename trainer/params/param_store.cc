@@ -46,6 +46,15 @@ Status ParamStore::Impl::AllocateGroup(const GroupPlan& group) {
   return OkStatus();
 }
 
+GradientSum ParamStore::Impl::MainGradient(std::size_t index, bool in_terms) const {
+  const GroupPlan& group = plan_.groups[index];
+  const Tensor& sums = arrays_[index].gradients;
+  if (!in_terms) return PartOf(sums, group.gradients, group.main);
+  const Tensor terms(sums.data, plan_.precision.grad_comm, {2, group.main.elems});
+  return {terms.Rows(0, 1).Reshape({group.main.elems}),
+          terms.Rows(1, 1).Reshape({group.main.elems})};
+}
+
 void ParamStore::Impl::ListMain(std::size_t index) {
   const GroupPlan& group = plan_.groups[index];
   const GroupArrays& arrays = arrays_[index];
@@ -53,7 +62,7 @@ void ParamStore::Impl::ListMain(std::size_t index) {
   main.group = index;
   main.weights = arrays.main;
   if (group.trainable) {
-    main.gradient = PartOf(arrays.gradients, group.gradients, group.main);
+    main.gradient = MainGradient(index, /*in_terms=*/false);
     if (!group.main_is_weights) main.compute = PartOf(arrays.weights, group.weights, group.main);
   }
   main.counts = group.counts_main;
@@ -119,7 +128,7 @@ Status ParamStore::Impl::SetWeights(const FillRows& fill, int threads) {
     if (main.compute) ops_.Cast(compute_, main.weights, main.compute);
   }
   // Even after a failure: the other ranks wait for this one's part.
-  WeightsChanged();
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) WeightsChanged(unit);
   Status refreshed = Synchronize();
   return filled.ok() ? refreshed : filled;
 }
@@ -161,8 +170,9 @@ Status ParamStore::ReadWeights(const PlaceRows& place, Queue& queue) {
 PieceRows& ParamStore::piece_rows() { return impl_->piece_rows(); }
 void ParamStore::BeginStep(int num_micro_batches) { impl_->BeginStep(num_micro_batches); }
 void ParamStore::BeginMicroBatch() { impl_->BeginMicroBatch(); }
+int ParamStore::FinishEarlyGradients() { return impl_->FinishEarlyGradients(); }
 void ParamStore::FinishGradients() { impl_->FinishGradients(); }
-void ParamStore::WeightsChanged() { impl_->WeightsChanged(); }
+void ParamStore::WeightsChanged(int unit) { impl_->WeightsChanged(unit); }
 std::span<const MainArrays> ParamStore::mains() const { return impl_->mains(); }
 const ShardPlan& ParamStore::plan() const { return impl_->plan(); }
 const ParamStoreCounters& ParamStore::counters() const { return impl_->counters(); }

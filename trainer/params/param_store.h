@@ -48,7 +48,7 @@ struct ParamStoreCounters {
 struct MainArrays {
   std::size_t group = 0;  // index into the plan
   Tensor weights;         // main weights
-  Tensor gradient;        // sums over the step in their own dtype, not yet averaged
+  GradientSum gradient;   // over the step, not yet averaged; valid until the next step begins
   Tensor compute;         // compute weights to write too; null: the main weights are also those
   bool counts = true;     // whether this rank counts these elements in a norm; one rank does
   std::vector<ParamPiece> pieces;
@@ -58,7 +58,7 @@ struct MainArrays {
 //
 //   BeginStep(M); per micro-batch: BeginMicroBatch(), then the model through ParamAccess;
 //   FinishGradients();
-//   read `mains()`, update them; WeightsChanged().
+//   read `mains()`; per unit: update them, WeightsChanged(unit).
 //
 // Weights are gathered on two queues, from the shard group and from the replicas. Gradients are
 // reduced on a third. All three run in parallel with the compute queue.
@@ -90,11 +90,14 @@ class ParamStore final : public ParamAccess {
 
   void BeginStep(int num_micro_batches);
   void BeginMicroBatch();
-  // Makes the compute queue wait for every reduction: then the sums of `mains()` are complete.
+  // Makes the compute queue wait for the reductions of all units but one, the last, which is
+  // returned: then the gradients in `mains()` of the others are complete. -1: there is no such unit.
+  int FinishEarlyGradients();
+  // Makes the compute queue wait for every reduction: then all of `mains()` is complete.
   void FinishGradients();
-  // The caller has changed the main weights and the compute weights of the same range. Updates all
-  // other compute weights from them.
-  void WeightsChanged();
+  // The caller has changed the main weights of `unit` and the compute weights of the same range.
+  // Updates its other compute weights from them. Call it for every unit, in order.
+  void WeightsChanged(int unit);
 
   [[nodiscard]] std::span<const MainArrays> mains() const;
   [[nodiscard]] const ShardPlan& plan() const;

@@ -157,6 +157,11 @@ std::uint64_t WireBytes(const GroupPlan& group, const Precision& precision) {
 
 }  // namespace
 
+bool StaysInTerms(const GroupPlan& group, const Precision& precision) {
+  return group.uses_bucket() && group.inner == 2 && group.outer == 1 &&
+         precision.grad_comm == DType::kBfloat16 && precision.main_grads == DType::kFloat32;
+}
+
 void PlaceRank(const Topology& topology, GroupPlan& group) {
   const int inner_index = topology.Index(ShardGroup(group.param_class));
   const int outer_index = topology.outer();

@@ -63,6 +63,11 @@ struct GroupPlan {
   bool counts_main = true;
 };
 
+// Whether the sum of one micro-batch's gradients stays in its terms (GradientSum): those of two
+// ranks, whose dtype is half as wide as a sum's. Memory is the same, and no kernel adds them beside
+// the backward pass, which would wait for it.
+[[nodiscard]] bool StaysInTerms(const GroupPlan& group, const Precision& precision);
+
 struct SlotOptions {
   int weight_slots = 2;  // units whose whole weights may exist at once, without the ends
   int gradient_slots = 2;

@@ -137,10 +137,10 @@ class IdleOps final : public Ops {
                   const Tensor& /*outcome*/) override {}
   void EnterPhase(Queue& /*queue*/, StepPhase /*phase*/, const Tensor& /*times*/) override {}
   void AdamW(Queue& /*queue*/, const AdamWForm& /*form*/, const Tensor& /*update*/,
-             const Tensor& /*gradient*/, const Tensor& /*main*/, const Tensor& /*exp_avg*/,
+             const GradientSum& /*gradient*/, const Tensor& /*main*/, const Tensor& /*exp_avg*/,
              const Tensor& /*exp_avg_sq*/, const Tensor& /*compute*/) override {}
   void Sgd(Queue& /*queue*/, const SgdForm& /*form*/, const Tensor& /*update*/,
-           const Tensor& /*gradient*/, const Tensor& /*main*/, const Tensor& /*momentum*/,
+           const GradientSum& /*gradient*/, const Tensor& /*main*/, const Tensor& /*momentum*/,
            const Tensor& /*compute*/) override {}
 };
 

@@ -362,8 +362,11 @@ Status RankTrainerImpl::EnqueueGradients(std::span<const HostMicroBatch> batches
                                                  step_->aux_loss()));
     AddLosses(m, batches);
   }
-  store_->FinishGradients();
+  // The last reduction ends while the gradients before it are squared.
+  const int last_unit = store_->FinishEarlyGradients();
   clock_->Enter(StepPhase::kUpdate);
+  grad_norm_->SquareEarly(*compute_, last_unit, step_->update());
+  store_->FinishGradients();
   grad_norm_->Add(*compute_, step_->update(), step_->sums(), step_->outcome());
   step_->UploadLate(step.slot, {.votes_to_stop = asks_to_stop && asks_to_stop(),
                                 .rank = world_.rank(),
@@ -383,7 +386,6 @@ Status RankTrainerImpl::Enqueue(std::span<const HostMicroBatch> batches, const V
   compute_->Wait(reads_);
   UpdateExpertBias();
   optimizer_->Step(*compute_, step_->update());
-  store_->WeightsChanged();
   step.trains = true;
   step.told_step = phases_.number;
   EndStep(std::move(step), model_->expert_counts());
@@ -565,7 +567,12 @@ Result<std::vector<float>> RankTrainerImpl::Logits(const HostMicroBatch& batch) 
 
 Result<std::vector<float>> RankTrainerImpl::ReadGradient(const MainArrays& main) {
   CKPT_CHECK(main.gradient && in_flight_.empty());
-  CKPT_ASSIGN_OR_RETURN(std::vector<float> values, ReadFloats(main.gradient));
+  const auto& [first, second] = main.gradient;
+  CKPT_ASSIGN_OR_RETURN(std::vector<float> values, ReadFloats(first));
+  if (second) {
+    CKPT_ASSIGN_OR_RETURN(const std::vector<float> others, ReadFloats(second));
+    std::ranges::transform(values, others, values.begin(), std::plus());
+  }
   const auto scale = static_cast<float>(collected_.scale);
   const auto clip = static_cast<float>(is_clipped_ ? collected_.clip : 1);
   for (float& value : values) value = value * scale * clip;

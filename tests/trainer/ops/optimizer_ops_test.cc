@@ -68,8 +68,8 @@ TEST_P(OpsSuite, AdamWFollowsTorch) {
       ops().AdamW(
           queue(),
           {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decoupled = c.decoupled},
-          update, Make(DType::kFloat32, {kSize}, GradientOf(step)), main, exp_avg, exp_avg_sq,
-          compute);
+          update, Make(DType::kFloat32, {kSize}, GradientOf(step)).tensor(), main, exp_avg,
+          exp_avg_sq, compute);
       ASSERT_THAT(queue().Synchronize(), testing::IsOk());  // the gradient goes
     }
     EXPECT_THAT(Read(main), NearValues(c.weights, 2e-7));
@@ -99,7 +99,7 @@ TEST_P(OpsSuite, SgdFollowsTorch) {
     const auto update = Scalars(UpdateOf(1e-2));
     for (int step = 1; step <= kSteps; ++step) {
       ops().Sgd(queue(), {.momentum = c.momentum, .weight_decay = 0.1}, update,
-                Make(DType::kFloat32, {kSize}, GradientOf(step)), main,
+                Make(DType::kFloat32, {kSize}, GradientOf(step)).tensor(), main,
                 c.momentum == 0 ? Tensor() : momentum.tensor(), Tensor());
       ASSERT_THAT(queue().Synchronize(), testing::IsOk());  // the gradient goes
     }
@@ -137,7 +137,7 @@ TEST_P(OpsSuite, UpdatesAndNormsTakeSumsOfEveryDtypeWithTheBitsOfSeparatePasses)
   constexpr double kScale = 1.0 / 3;
   constexpr double kClip = 0.3;
   const Values weights = Uniform(kSize);
-  const auto updated = [&](const Tensor& gradient, double scale, double clip) {
+  const auto updated = [&](const GradientSum& gradient, double scale, double clip) {
     UpdateScalars scalars = UpdateOf(0.1);
     scalars.scale = scale;
     scalars.clip = clip;
@@ -167,10 +167,46 @@ TEST_P(OpsSuite, UpdatesAndNormsTakeSumsOfEveryDtypeWithTheBitsOfSeparatePasses)
     const auto floats = Poisoned(DType::kFloat32, {kSize});
     ops().Cast(queue(), sums, floats);
     const auto averaged = multiplied(floats, kScale);
-    const Values norm = updated(averaged, 1, 1)[3];
-    std::vector<Values> want = updated(multiplied(averaged, kClip), 1, 1);
+    const Values norm = updated(averaged.tensor(), 1, 1)[3];
+    std::vector<Values> want = updated(multiplied(averaged, kClip).tensor(), 1, 1);
     want[3] = norm;
-    EXPECT_EQ(updated(sums, kScale, kClip), want);
+    EXPECT_EQ(updated(sums.tensor(), kScale, kClip), want);
+  }
+}
+
+TEST_P(OpsSuite, TwoTermsGiveTheBitsOfTheirSum) {
+  UpdateScalars scalars = UpdateOf(0.1);
+  scalars.scale = 1.0 / 3;
+  scalars.clip = 0.3;
+  const auto update = Scalars(scalars);
+  for (const std::int64_t columns : {kSize, std::int64_t{1024}}) {
+    const std::int64_t size = 2 * columns;
+    const auto state = [&](double value) {
+      return Make(DType::kFloat32, {size}, Values(static_cast<std::size_t>(size), value));
+    };
+    const auto updated = [&](const GradientSum& gradient) {
+      const auto main = state(0.75);
+      const auto exp_avg = state(0.25);
+      const auto exp_avg_sq = state(0.5);
+      const auto descended = state(0.75);
+      const auto momentum = state(0.5);
+      const auto squares = Poisoned(DType::kFloat64, {2});
+      ops().AdamW(queue(), {.weight_decay = 0.1}, update, gradient, main, exp_avg, exp_avg_sq,
+                  Tensor());
+      ops().Sgd(queue(), {.momentum = 0.9}, update, gradient, descended, momentum, Tensor());
+      const RowSquares rows[] = {{gradient.Reshape({2, columns}), squares}};
+      ops().SumSquares(queue(), rows, update);
+      return std::vector<Values>{Read(main),      Read(exp_avg),  Read(exp_avg_sq),
+                                 Read(descended), Read(momentum), Read(squares)};
+    };
+    const auto first = Make(DType::kBfloat16, {size}, Uniform(size));
+    const auto second = Make(DType::kBfloat16, {size}, Uniform(size));
+    Values sums = Read(first);
+    const Values others = Read(second);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      sums[i] = static_cast<float>(sums[i]) + static_cast<float>(others[i]);
+    }
+    EXPECT_EQ(updated({first, second}), updated(Make(DType::kFloat32, {size}, sums).tensor()));
   }
 }
 
@@ -184,8 +220,9 @@ TEST_P(OpsSuite, ASkippedUpdateChangesNothing) {
   const auto exp_avg = Make(DType::kFloat32, {kSize}, Values(kSize, 0.25));
   const auto exp_avg_sq = Make(DType::kFloat32, {kSize}, Values(kSize, 0.5));
   const auto compute = Make(DType::kBfloat16, {kSize}, Values(kSize, 2));
-  ops().AdamW(queue(), {.weight_decay = 0.1}, update, gradient, main, exp_avg, exp_avg_sq, compute);
-  ops().Sgd(queue(), {.momentum = 0.9}, update, gradient, main, exp_avg, compute);
+  const Tensor sums = gradient;
+  ops().AdamW(queue(), {.weight_decay = 0.1}, update, sums, main, exp_avg, exp_avg_sq, compute);
+  ops().Sgd(queue(), {.momentum = 0.9}, update, sums, main, exp_avg, compute);
   EXPECT_THAT(Read(main), NearValues(weights, 1e-7));
   EXPECT_EQ(Read(exp_avg), Values(kSize, 0.25));
   EXPECT_EQ(Read(exp_avg_sq), Values(kSize, 0.5));
@@ -229,13 +266,13 @@ TEST_P(OpsSuite, SumSquaresOfManyArrays) {
     const DType dtype = i % 50 < 25 ? DType::kBfloat16 : DType::kFloat32;
     arrays.push_back(Make(dtype, {rows, columns}, Uniform(rows * columns)));
     sums.push_back(Poisoned(DType::kFloat64, {rows}));
-    all.push_back({arrays.back(), sums.back()});
+    all.push_back({arrays.back().tensor(), sums.back()});
   }
   ops().SumSquares(queue(), all, update);
   for (std::size_t i = 0; i < all.size(); ++i) {
     SCOPED_TRACE(i);
     const Values values = Read(arrays[i]);
-    const std::int64_t columns = all[i].x.dim(1);
+    const std::int64_t columns = all[i].x.first.dim(1);
     Values want;
     for (auto row = values.begin(); row != values.end(); row += columns) {
       const Values in(row, row + columns);
@@ -251,7 +288,7 @@ TEST_P(OpsSuite, SumSquaresIsFiniteWhereTheRowIs) {
       Make(DType::kFloat32, {4, 3}, {1, inf, -inf, 3e38, 3e38, 3e38, 0, 0, std::nan(""), 0, 0, 0});
   const auto sums = Poisoned(DType::kFloat64, {4});
   const auto update = Scalars(UpdateScalars{});
-  const RowSquares rows[] = {{x, sums}};
+  const RowSquares rows[] = {{x.tensor(), sums}};
   ops().SumSquares(queue(), rows, update);
   Values finite = Read(sums);
   for (double& sum : finite) sum = std::isfinite(sum) ? 1 : 0;

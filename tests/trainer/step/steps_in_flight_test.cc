@@ -52,7 +52,8 @@ Status DrawWeights(RankTrainer& trainer, float value) {
       std::fill_n(poisoned.as<float>(), piece.row_elems, value);
     }
   }
-  trainer.params().WeightsChanged();
+  const auto num_units = static_cast<int>(trainer.params().plan().units.size());
+  for (int unit = 0; unit < num_units; ++unit) trainer.params().WeightsChanged(unit);
   return trainer.params().Synchronize();
 }
 

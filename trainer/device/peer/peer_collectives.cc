@@ -45,6 +45,7 @@ class PeerCollectives final : public Collectives {
   }
   void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
                          GradWrite write) override;
+  void ScatterParts(Queue& queue, const Tensor& full, const Tensor& parts) override;
   void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) override;
   void AllToAll(Queue& queue, std::span<const RowTransfer> transfers, const Tensor& send_rows,
                 const Tensor& receive_rows) override;
@@ -123,6 +124,23 @@ void PeerCollectives::ReduceScatterInto(Queue& queue, const Tensor& full, const 
                             .write = write,
                             .out = shard.bytes(),
                             .count = shard.num_elems()});
+  });
+}
+
+void PeerCollectives::ScatterParts(Queue& queue, const Tensor& full, const Tensor& parts) {
+  CKPT_CHECK(full.dtype == parts.dtype && full.num_elems() == parts.num_elems());
+  const std::uint64_t part_bytes = full.size_bytes() / static_cast<std::uint64_t>(size());
+  const std::uint64_t offset_bytes = static_cast<std::uint64_t>(rank()) * part_bytes;
+  const PeerOperand mine = {.call = "ScatterParts",
+                            .size_bytes = full.size_bytes(),
+                            .data = full.bytes(),
+                            .ready = queue.Record()};
+  Call(queue, mine, [&](const Operands& shown) {
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      const std::size_t peer = (static_cast<std::size_t>(rank()) + i) % shown.size();
+      reader_->Copy(queue, shown[peer].data + offset_bytes, parts.bytes() + peer * part_bytes,
+                    part_bytes);
+    }
   });
 }
 

@@ -1,6 +1,7 @@
 // Optimizer updates, and the sums of squares of gradients.
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/base/check.h"
 #include "trainer/device/cpu/host_device.h"
@@ -23,23 +24,50 @@ Real<T> Sum(T sum) {
 }
 float Sum(std::int64_t sum) { return static_cast<float>(FromFixedPoint(sum)); }
 
-// Element i of the gradient that an update uses: its sum, averaged and clipped.
+// Element i of a GradientSum.
 template <typename T>
-struct ScaledGradient {
+struct OneTerm {
   const T* sums = nullptr;
+
+  auto operator()(std::int64_t i) const { return Sum(sums[i]); }
+};
+struct TwoTerms {
+  const Bf16* first = nullptr;
+  const Bf16* second = nullptr;
+
+  float operator()(std::int64_t i) const { return Sum(first[i]) + Sum(second[i]); }
+};
+
+// Calls `body` with the terms of a gradient.
+template <typename Body>
+void DispatchTerms(const GradientSum& gradient, const Body& body) {
+  const auto& [first, second] = gradient;
+  if (second) {
+    CKPT_CHECK(first.dtype == DType::kBfloat16 && second.dtype == DType::kBfloat16);
+    return body(TwoTerms{first.as<const Bf16>(), second.as<const Bf16>()});
+  }
+  DispatchGradient(first.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    body(OneTerm<T>{first.as<const T>()});
+  });
+}
+
+// Element i of the gradient that an update uses: its sum, averaged and clipped.
+template <typename Terms>
+struct ScaledGradient {
+  Terms sum;
   float scale = 1;
   float clip = 1;
 
-  float operator()(std::int64_t i) const { return static_cast<float>(Sum(sums[i])) * scale * clip; }
+  float operator()(std::int64_t i) const { return static_cast<float>(sum(i)) * scale * clip; }
 };
 
-// Calls `body` with a ScaledGradient of the gradient's dtype.
+// Calls `body` with a ScaledGradient of the gradient's terms.
 template <typename Body>
-void DispatchScaled(const Tensor& gradient, const UpdateScalars& scalars, const Body& body) {
-  DispatchGradient(gradient.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    body(ScaledGradient<T>{gradient.as<const T>(), static_cast<float>(scalars.scale),
-                           static_cast<float>(scalars.clip)});
+void DispatchScaled(const GradientSum& gradient, const UpdateScalars& scalars, const Body& body) {
+  DispatchTerms(gradient, [&](const auto& terms) {
+    body(ScaledGradient<std::decay_t<decltype(terms)>>{terms, static_cast<float>(scalars.scale),
+                                                       static_cast<float>(scalars.clip)});
   });
 }
 
@@ -57,7 +85,7 @@ void CastWeights(const float* main, const Tensor& compute, std::int64_t begin, s
 }  // namespace
 
 void HostOps::AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
-                    const Tensor& gradient, const Tensor& main, const Tensor& exp_avg,
+                    const GradientSum& gradient, const Tensor& main, const Tensor& exp_avg,
                     const Tensor& exp_avg_sq, const Tensor& compute) {
   for (const Tensor& state : {main, exp_avg, exp_avg_sq}) CheckState(main, state);
   CKPT_CHECK(gradient.num_elems() == main.num_elems());
@@ -98,8 +126,9 @@ void HostOps::AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
   });
 }
 
-void HostOps::Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const Tensor& gradient,
-                  const Tensor& main, const Tensor& momentum, const Tensor& compute) {
+void HostOps::Sgd(Queue& queue, const SgdForm& form, const Tensor& update,
+                  const GradientSum& gradient, const Tensor& main, const Tensor& momentum,
+                  const Tensor& compute) {
   CheckState(main, main);
   CKPT_CHECK(gradient.num_elems() == main.num_elems());
   CKPT_CHECK(momentum || form.momentum == 0);
@@ -136,20 +165,18 @@ void HostOps::SumSquares(Queue& queue, std::span<const RowSquares> all, const Te
   for (const auto& [x, sums] : all) {
     const std::int64_t rows = sums.num_elems();
     CKPT_CHECK(sums.dtype == DType::kFloat64);
-    CKPT_CHECK(rows == 0 || (x.ndim > 0 && x.dim(0) == rows));
+    CKPT_CHECK(rows == 0 || (x.first.ndim > 0 && x.first.dim(0) == rows));
     RunOn(queue, [this, x, update, sums, rows] {
       const double scale = update.as<const UpdateScalars>()->scale;
       const std::int64_t columns = rows == 0 ? 0 : x.num_elems() / rows;
       auto* sum = sums.as<double>();
-      DispatchGradient(x.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        const auto by = static_cast<decltype(Sum(T{}))>(scale);
+      DispatchTerms(x, [&](const auto& terms) {
+        const auto by = static_cast<decltype(terms(0))>(scale);
         parallel_.For(rows, GrainRows(columns), [&](std::int64_t begin, std::int64_t end) {
           WithWidestVectors([=] {
             for (std::int64_t row = begin; row < end; ++row) {
-              const auto* in = x.as<const T>() + row * columns;
               sum[row] = LaneSum<double>(columns, [=](std::int64_t i) {
-                const auto value = static_cast<double>(Sum(in[i]) * by);
+                const auto value = static_cast<double>(terms(row * columns + i) * by);
                 return value * value;
               });
             }

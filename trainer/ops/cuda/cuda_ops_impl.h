@@ -143,10 +143,10 @@ class CudaOps final : public Ops {
 
   // optimizer.cu
   void SumSquares(Queue& queue, std::span<const RowSquares> all, const Tensor& update) override;
-  void AdamW(Queue& queue, const AdamWForm& form, const Tensor& update, const Tensor& gradient,
+  void AdamW(Queue& queue, const AdamWForm& form, const Tensor& update, const GradientSum& gradient,
              const Tensor& main, const Tensor& exp_avg, const Tensor& exp_avg_sq,
              const Tensor& compute) override;
-  void Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const Tensor& gradient,
+  void Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const GradientSum& gradient,
            const Tensor& main, const Tensor& momentum, const Tensor& compute) override;
 
   // step_scalars.cu

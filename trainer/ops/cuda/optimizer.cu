@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "core/base/check.h"
 #include "trainer/ops/cuda/cuda_ops_impl.h"
@@ -15,6 +16,43 @@ namespace {
 
 // A thread updates four elements: more were slower on an H200.
 constexpr int kUpdateWidth = 4;
+
+// A GradientSum as kernels read it.
+template <typename T>
+struct OneTerm {
+  const T* sums = nullptr;
+
+  template <int kWidth>
+  __device__ __forceinline__ void LoadSums(std::int64_t pack, float (&to)[kWidth]) const {
+    Unpack(LoadPack<kWidth>(sums, pack), to);
+  }
+};
+struct TwoTerms {
+  const Bf16* first = nullptr;
+  const Bf16* second = nullptr;
+
+  template <int kWidth>
+  __device__ __forceinline__ void LoadSums(std::int64_t pack, float (&to)[kWidth]) const {
+    const auto a = LoadPack<kWidth>(first, pack);
+    const auto b = LoadPack<kWidth>(second, pack);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) to[i] = Load(a.values[i]) + Load(b.values[i]);
+  }
+};
+
+// Calls `body` with the terms of a gradient.
+template <typename Body>
+void DispatchTerms(const GradientSum& gradient, const Body& body) {
+  const auto& [first, second] = gradient;
+  if (second) {
+    CKPT_CHECK(first.dtype == DType::kBfloat16 && second.dtype == DType::kBfloat16);
+    return body(TwoTerms{first.as<const Bf16>(), second.as<const Bf16>()});
+  }
+  Dispatch(first.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    body(OneTerm<T>{first.as<const T>()});
+  });
+}
 
 // A sum of gradients as an update uses it: averaged and clipped.
 struct GradientScale {
@@ -57,22 +95,23 @@ struct AdamWScalars {
   }
 };
 
-template <int kWidth, typename G, typename C>
-__global__ void AdamWKernel(AdamWForm form, const UpdateScalars* scalars, const G* gradient,
+template <int kWidth, typename Terms, typename C>
+__global__ void AdamWKernel(AdamWForm form, const UpdateScalars* scalars, Terms gradient,
                             float* main, float* exp_avg, float* exp_avg_sq, C* compute,
                             std::int64_t packs) {
   AwaitEarlier();
   const std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (p >= packs || scalars->skip != 0) return;
   const AdamWScalars update(form, *scalars);
-  const auto g = LoadPack<kWidth>(gradient, p);
+  float sums[kWidth];
+  gradient.LoadSums(p, sums);
   auto weights = LoadPack<kWidth>(main, p);
   auto averages = LoadPack<kWidth>(exp_avg, p);
   auto squares = LoadPack<kWidth>(exp_avg_sq, p);
   Pack<C, kWidth> rounded;
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
-    update(Load(g.values[i]), weights.values[i], averages.values[i], squares.values[i]);
+    update(sums[i], weights.values[i], averages.values[i], squares.values[i]);
     rounded.values[i] = Store<C>(weights.values[i]);
   }
   StorePack(main, p, weights);
@@ -81,14 +120,16 @@ __global__ void AdamWKernel(AdamWForm form, const UpdateScalars* scalars, const 
   if (compute != nullptr) StorePack(compute, p, rounded);
 }
 
-template <typename G, typename C>
-__global__ void SgdKernel(SgdForm form, const UpdateScalars* scalars, const G* gradient,
-                          float* main, float* momentum, C* compute, std::int64_t elems) {
+template <typename Terms, typename C>
+__global__ void SgdKernel(SgdForm form, const UpdateScalars* scalars, Terms gradient, float* main,
+                          float* momentum, C* compute, std::int64_t elems) {
   AwaitEarlier();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= elems || scalars->skip != 0) return;
   const GradientScale scaled(*scalars);
-  float step = scaled(Load(gradient[i])) + static_cast<float>(form.weight_decay) * main[i];
+  float sum[1];
+  gradient.LoadSums(i, sum);
+  float step = scaled(sum[0]) + static_cast<float>(form.weight_decay) * main[i];
   if (momentum != nullptr) {
     step = momentum[i] * static_cast<float>(form.momentum) + step;
     momentum[i] = step;
@@ -102,6 +143,7 @@ template <typename T>
 struct SquaresBatch {
   struct Item {
     const T* x = nullptr;
+    const T* other = nullptr;  // the second term of each element, or null
     double* sums = nullptr;
     std::int64_t columns = 0;
     std::int64_t end = 0;  // rows of the batch up to the last of this item
@@ -126,14 +168,15 @@ struct SquaresBatch {
 };
 
 // The sum over a row of what this thread of a warp reads of it, in its own order.
-template <int kWidth, typename T>
-__device__ __forceinline__ double SquaresOf(const T* row, std::int64_t columns, float scale) {
+template <int kWidth, typename Terms>
+__device__ __forceinline__ double SquaresOf(const Terms& row, std::int64_t columns, float scale) {
   double sum = 0;
   for (std::int64_t p = threadIdx.x % kWarp; p < columns / kWidth; p += kWarp) {
-    const auto pack = LoadPack<kWidth>(row, p);
+    float values[kWidth];
+    row.LoadSums(p, values);
 #pragma unroll
-    for (const T& value : pack.values) {
-      const double scaled = Load(value) * scale;
+    for (const float value : values) {
+      const double scaled = value * scale;
       sum = __fma_rn(scaled, scaled, sum);  // a float's square is exact in double
     }
   }
@@ -152,9 +195,18 @@ __global__ void __launch_bounds__(kThreads)
   const auto& item = batch.items[index];
   const std::int64_t row = place - batch.Begin(index);
   const auto scale = static_cast<float>(scalars->scale);
-  const T* const x = item.x + row * item.columns;
-  double sum = item.fits_packs ? SquaresOf<kPackWidth>(x, item.columns, scale)
-                               : SquaresOf<1>(x, item.columns, scale);
+  const std::int64_t first = row * item.columns;
+  const auto squares_of = [&](const auto& terms) {
+    return item.fits_packs ? SquaresOf<kPackWidth>(terms, item.columns, scale)
+                           : SquaresOf<1>(terms, item.columns, scale);
+  };
+  double sum = 0;
+  if constexpr (std::is_same_v<T, Bf16>) {
+    sum = item.other == nullptr ? squares_of(OneTerm<T>{item.x + first})
+                                : squares_of(TwoTerms{item.x + first, item.other + first});
+  } else {
+    sum = squares_of(OneTerm<T>{item.x + first});
+  }
 #pragma unroll
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     sum += __shfl_xor_sync(0xFFFFFFFFU, sum, distance);
@@ -180,11 +232,13 @@ void SquareAll(cudaStream_t stream, std::span<const RowSquares> all, const Updat
     if (rows == 0) continue;
     const std::int64_t columns = x.num_elems() / rows;
     const std::int64_t end = batch.Begin(batch.num_items) + rows;
-    batch.items[batch.num_items++] = {.x = x.as<const T>(),
-                                      .sums = sums.as<double>(),
-                                      .columns = columns,
-                                      .end = end,
-                                      .fits_packs = FitsPacks(columns, {x.data})};
+    batch.items[batch.num_items++] = {
+        .x = x.first.as<const T>(),
+        .other = x.second.as<const T>(),
+        .sums = sums.as<double>(),
+        .columns = columns,
+        .end = end,
+        .fits_packs = FitsPacks(columns, {x.first.data, x.second.data})};
   }
   launch();
 }
@@ -200,28 +254,28 @@ DType ComputeDType(const Tensor& compute) { return compute ? compute.dtype : DTy
 }  // namespace cuda
 
 void CudaOps::AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
-                    const Tensor& gradient, const Tensor& main, const Tensor& exp_avg,
+                    const GradientSum& gradient, const Tensor& main, const Tensor& exp_avg,
                     const Tensor& exp_avg_sq, const Tensor& compute) {
   for (const Tensor& state : {main, exp_avg, exp_avg_sq}) cuda::CheckState(main, state);
   CKPT_CHECK(gradient.num_elems() == main.num_elems());
   CKPT_CHECK(!compute || compute.num_elems() == main.num_elems());
   if (main.num_elems() == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::Dispatch(gradient.dtype, [&](auto gradient_tag) {
+    cuda::DispatchTerms(gradient, [&](const auto& terms) {
       cuda::Dispatch(cuda::ComputeDType(compute), [&](auto compute_tag) {
-        using G = typename decltype(gradient_tag)::type;
+        using Terms = std::decay_t<decltype(terms)>;
         using C = typename decltype(compute_tag)::type;
         const std::int64_t elems = main.num_elems();
         const auto run = [&](auto width) {
           constexpr int kWidth = decltype(width)::kWidth;
           const std::int64_t packs = elems / kWidth;
-          cuda::Launch(on.stream(), cuda::AdamWKernel<kWidth, G, C>,
+          cuda::Launch(on.stream(), cuda::AdamWKernel<kWidth, Terms, C>,
                        {cuda::Blocks(packs, cuda::kThreads), cuda::kThreads}, form,
-                       update.as<const UpdateScalars>(), gradient.as<const G>(), main.as<float>(),
+                       update.as<const UpdateScalars>(), terms, main.as<float>(),
                        exp_avg.as<float>(), exp_avg_sq.as<float>(), compute.as<C>(), packs);
         };
-        if (cuda::FitsPacks(
-                elems, {gradient.data, main.data, exp_avg.data, exp_avg_sq.data, compute.data})) {
+        if (cuda::FitsPacks(elems, {gradient.first.data, gradient.second.data, main.data,
+                                    exp_avg.data, exp_avg_sq.data, compute.data})) {
           return run(cuda::WidthTag<cuda::kUpdateWidth>{});
         }
         run(cuda::WidthTag<1>{});
@@ -230,8 +284,9 @@ void CudaOps::AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
   });
 }
 
-void CudaOps::Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const Tensor& gradient,
-                  const Tensor& main, const Tensor& momentum, const Tensor& compute) {
+void CudaOps::Sgd(Queue& queue, const SgdForm& form, const Tensor& update,
+                  const GradientSum& gradient, const Tensor& main, const Tensor& momentum,
+                  const Tensor& compute) {
   cuda::CheckState(main, main);
   CKPT_CHECK(gradient.num_elems() == main.num_elems());
   CKPT_CHECK(momentum || form.momentum == 0);
@@ -239,13 +294,13 @@ void CudaOps::Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const
   CKPT_CHECK(!compute || compute.num_elems() == main.num_elems());
   if (main.num_elems() == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::Dispatch(gradient.dtype, [&](auto gradient_tag) {
+    cuda::DispatchTerms(gradient, [&](const auto& terms) {
       cuda::Dispatch(cuda::ComputeDType(compute), [&](auto compute_tag) {
-        using G = typename decltype(gradient_tag)::type;
+        using Terms = std::decay_t<decltype(terms)>;
         using C = typename decltype(compute_tag)::type;
-        cuda::Launch(on.stream(), cuda::SgdKernel<G, C>,
+        cuda::Launch(on.stream(), cuda::SgdKernel<Terms, C>,
                      {cuda::Blocks(main.num_elems(), cuda::kThreads), cuda::kThreads}, form,
-                     update.as<const UpdateScalars>(), gradient.as<const G>(), main.as<float>(),
+                     update.as<const UpdateScalars>(), terms, main.as<float>(),
                      momentum.as<float>(), compute.as<C>(), main.num_elems());
       });
     });
@@ -255,13 +310,16 @@ void CudaOps::Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const
 void CudaOps::SumSquares(Queue& queue, std::span<const RowSquares> all, const Tensor& update) {
   for (const auto& [x, sums] : all) {
     CKPT_CHECK(sums.dtype == DType::kFloat64);
-    CKPT_CHECK(sums.num_elems() == 0 || (x.ndim > 0 && x.dim(0) == sums.num_elems()));
+    const Tensor& rows = x.first;
+    CKPT_CHECK(sums.num_elems() == 0 || (rows.ndim > 0 && rows.dim(0) == sums.num_elems()));
+    CKPT_CHECK(!x.second || (rows.dtype == DType::kBfloat16 && x.second.dtype == rows.dtype));
   }
   RunOnCuda(queue, [&](CudaQueue& on) {
     for (auto first = all.begin(); first != all.end();) {
-      const DType dtype = first->x.dtype;
-      const auto last = std::find_if(
-          first, all.end(), [dtype](const RowSquares& rows) { return rows.x.dtype != dtype; });
+      const DType dtype = first->x.first.dtype;
+      const auto last = std::find_if(first, all.end(), [dtype](const RowSquares& rows) {
+        return rows.x.first.dtype != dtype;
+      });
       cuda::Dispatch(dtype, [&](auto tag) {
         cuda::SquareAll<typename decltype(tag)::type>(on.stream(), {first, last},
                                                       update.as<const UpdateScalars>());

@@ -7,23 +7,21 @@
 namespace ckpt::trainer {
 
 // The slices of a part come from the replicas, over the slow links between instances; the parts
-// come from the shard group. Each has its own queue. A unit's parts wait only for its own slices,
-// so the first layer's gather does not wait for the slices of the whole model.
-void ParamStore::Impl::WeightsChanged() {
+// come from the shard group. Each has its own queue. A unit's parts wait only for its own update and
+// slices, so the first layer's gather does not wait for those of the whole model.
+void ParamStore::Impl::WeightsChanged(int unit) {
   PhaseClock* const clock = eager_clock();
   const bool is_in_step = clock != nullptr && clock->phase() != StepPhase::kIdle;
-  weight_slots_.ForgetAll();
+  weight_slots_.Forget(unit);
   const Event updated = compute_.Record();
   gather_outer_->Wait(updated);
   gather_->Wait(updated);
-  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
-    const PhaseScope gathers(is_in_step && MayAwaitWeights(unit) ? clock : nullptr,
-                             StepPhase::kGatherWait);
-    RefreshSlices(unit, updated);
-    State(unit).sliced = gather_outer_->Record();
-    RefreshWhole(unit);
-    State(unit).refreshed = gather_->Record();
-  }
+  const PhaseScope gathers(is_in_step && MayAwaitWeights(unit) ? clock : nullptr,
+                           StepPhase::kGatherWait);
+  RefreshSlices(unit, updated);
+  State(unit).sliced = gather_outer_->Record();
+  RefreshWhole(unit);
+  State(unit).refreshed = gather_->Record();
 }
 
 void ParamStore::Impl::RefreshSlices(int unit, const Event& updated) {

@@ -52,8 +52,9 @@ class ParamStore::Impl {
 
   void BeginStep(int num_micro_batches);
   void BeginMicroBatch() { ++micro_batch_; }
+  int FinishEarlyGradients();
   void FinishGradients();
-  void WeightsChanged();
+  void WeightsChanged(int unit);
   Status Synchronize();
 
   void Prefetch(int unit);
@@ -91,6 +92,8 @@ class ParamStore::Impl {
   // Tells the collectives of each array which memory they will use.
   void RegisterMemory();
   void ListMain(std::size_t index);
+  // The gradient of a group's `main`: its sum, or the terms of the sum.
+  [[nodiscard]] GradientSum MainGradient(std::size_t index, bool in_terms) const;
 
   [[nodiscard]] const ParamSpec& Spec(const GroupPlan& group, std::size_t index) const {
     return units_[static_cast<std::size_t>(group.unit)].params[group.params[index]];
@@ -148,6 +151,8 @@ class ParamStore::Impl {
   void Poison(Queue& queue, const SlotPool::Slot& slot, DType dtype);
   // Poisons every slot. Call it before any is used.
   void PoisonAll();
+  // Enqueues the reduction of a micro-batch's gradients, `whole` in a slot, on the reduce queue.
+  void ReduceBucket(std::size_t group_index, const Tensor& whole);
   // Enqueues the reductions of a group's sums after the last micro-batch, on the reduce queue.
   void ReduceLate(const GroupPlan& group, GroupArrays& arrays);
   // Sums `region` over `comm`. Afterwards `own`, a part of it or all of it, is valid.
@@ -178,7 +183,9 @@ class ParamStore::Impl {
   SlotPool gradient_slots_;
   Buffer wire_memory_;
   int num_micro_batches_ = 0;
-  int micro_batch_ = 0;  // counted from 1
+  int micro_batch_ = 0;         // counted from 1
+  int last_reduced_ = -1;       // the unit that was reduced last in this step; -1: none
+  Event all_but_last_reduced_;  // the reductions of the others are over
   ParamStoreCounters counters_;
   // Last, so that the queues end their work before the memory is freed.
   std::unique_ptr<Queue> gather_;

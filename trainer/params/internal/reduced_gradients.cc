@@ -1,4 +1,6 @@
 // The gradients of a unit, from the micro-batches to the sum of all ranks.
+#include <utility>
+
 #include "trainer/params/internal/param_store_impl.h"
 
 namespace ckpt::trainer {
@@ -7,6 +9,7 @@ void ParamStore::Impl::BeginStep(int num_micro_batches) {
   AwaitGradientReaders(compute_);
   num_micro_batches_ = num_micro_batches;
   micro_batch_ = 0;
+  last_reduced_ = -1;
   for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
     if (!plan_.groups[g].trainable) continue;
     arrays_[g].sums_are_stale = true;
@@ -82,23 +85,36 @@ void ParamStore::Impl::ReduceLate(const GroupPlan& group, GroupArrays& arrays) {
   if (group.outer > 1) ReduceSums(*comms_.reduce_outer, part, in_sums(group.main));
 }
 
+void ParamStore::Impl::ReduceBucket(std::size_t group_index, const Tensor& whole) {
+  const GroupPlan& group = plan_.groups[group_index];
+  GroupArrays& arrays = arrays_[group_index];
+  Collectives& comm = ReduceComm(group);
+  const bool is_first = std::exchange(arrays.sums_are_stale, false);
+  const bool in_terms = is_first && IsLastMicroBatch() && StaysInTerms(group, plan_.precision);
+  mains_[group_index].gradient = MainGradient(group_index, in_terms);
+  if (in_terms) {
+    const Tensor terms(arrays.gradients.data, whole.dtype, {whole.num_elems()});
+    return comm.ScatterParts(*reduce_, whole, terms);
+  }
+  comm.ReduceScatterInto(*reduce_, whole, arrays.gradients,
+                         is_first ? GradWrite::kStore : GradWrite::kAdd);
+}
+
 void ParamStore::Impl::ReduceGradients(int unit) {
   PhaseClock* const clock = options_.overlaps_reduces ? eager_clock() : options_.clock;
   const PhaseScope reduces(Reduces(unit) ? clock : nullptr, StepPhase::kReduceWait);
+  if (IsLastMicroBatch()) {
+    all_but_last_reduced_ = reduce_->Record();
+    last_reduced_ = unit;
+  }
   reduce_->Wait(compute_.Record());
   const auto in_bucket = [](const GroupPlan& group) { return group.uses_bucket(); };
   if (AnyGroup(unit, in_bucket)) {
     SlotPool::Slot* slot = gradient_slots_.Find(unit);
     CKPT_CHECK(slot != nullptr && slot->taken);
     const DType wire = plan_.precision.grad_comm;
-    ForEachInSlot(unit, slot->memory, wire, in_bucket, [&](std::size_t g, const Tensor& whole) {
-      const GroupPlan& group = plan_.groups[g];
-      GroupArrays& arrays = arrays_[g];
-      ReduceComm(group).ReduceScatterInto(
-          *reduce_, whole, arrays.gradients,
-          arrays.sums_are_stale ? GradWrite::kStore : GradWrite::kAdd);
-      arrays.sums_are_stale = false;
-    });
+    ForEachInSlot(unit, slot->memory, wire, in_bucket,
+                  [&](std::size_t g, const Tensor& whole) { ReduceBucket(g, whole); });
     ++counters_.reduces;
     slot->reads = comms_.reduce_shard->num_calls();
     slot->expert_reads = comms_.reduce_expert_shard->num_calls();
@@ -114,6 +130,13 @@ void ParamStore::Impl::ReduceGradients(int unit) {
     }
   }
   if (!options_.overlaps_reduces) compute_.Wait(reduce_->Record());
+}
+
+int ParamStore::Impl::FinishEarlyGradients() {
+  const PhaseScope waits(options_.clock, StepPhase::kReduceWait);
+  CKPT_CHECK(IsLastMicroBatch());
+  compute_.Wait(all_but_last_reduced_);
+  return last_reduced_;
 }
 
 void ParamStore::Impl::FinishGradients() {

@@ -61,13 +61,11 @@ void SlotPool::GiveBack(Slot& slot, Event free, bool keep) {
   if (place != order_.end()) std::rotate(place, place + 1, order_.end());  // else a unit's own
 }
 
-void SlotPool::ForgetAll() {
-  CKPT_CHECK(num_taken() == 0);
-  for (Own& own : own_) {
-    CKPT_CHECK(!own.slot.taken);
-    own.slot.unit = -1;
-  }
-  for (Slot& slot : slots_) slot.unit = -1;
+void SlotPool::Forget(int unit) {
+  Slot* const held = Find(unit);
+  if (held == nullptr) return;
+  CKPT_CHECK(!held->taken);
+  held->unit = -1;
 }
 
 int SlotPool::num_taken() const {

@@ -45,8 +45,8 @@ class SlotPool {
   Slot* Take(int unit);
   // `keep`: Find still finds the contents until the slot is taken for another unit.
   void GiveBack(Slot& slot, Event free, bool keep);
-  // Forgets the contents of all slots. REQUIRES: none is taken.
-  void ForgetAll();
+  // Find does not find `unit` any more. REQUIRES: it is not taken.
+  void Forget(int unit);
   [[nodiscard]] int num_taken() const;  // without units' own
 
   // Those that have memory.

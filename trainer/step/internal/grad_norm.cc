@@ -14,14 +14,27 @@ void ForEachCounted(const ParamStore& store, const Use& use) {
   }
 }
 
-Tensor GradientOf(const MainArrays& main, const ParamPiece& piece) {
-  const Tensor flat = main.gradient.Rows(piece.main_offset, piece.rows * piece.row_elems);
+GradientSum GradientOf(const MainArrays& main, const ParamPiece& piece) {
+  const GradientSum flat = main.gradient.Rows(piece.main_offset, piece.rows * piece.row_elems);
   return flat.Reshape({piece.rows, piece.row_elems});
 }
 
 // Whether `rows` continues where `before` ends.
 bool Continues(const Tensor& before, const Tensor& rows) {
-  return before.dim(1) == rows.dim(1) && before.bytes() + before.size_bytes() == rows.bytes();
+  if (!before || !rows) return !before && !rows;
+  return before.dtype == rows.dtype && before.dim(1) == rows.dim(1) &&
+         before.bytes() + before.size_bytes() == rows.bytes();
+}
+bool Continues(const RowSquares& before, const RowSquares& rows) {
+  return Continues(before.x.first, rows.x.first) && Continues(before.x.second, rows.x.second) &&
+         before.sums.bytes() + before.sums.size_bytes() == rows.sums.bytes();
+}
+
+// `to` has `rows` more, which continue it.
+void Extend(RowSquares& to, std::int64_t rows) {
+  for (Tensor* tensor : {&to.x.first, &to.x.second, &to.sums}) {
+    if (*tensor) tensor->dims[0] += rows;
+  }
 }
 
 }  // namespace
@@ -39,32 +52,35 @@ std::int64_t CountNormRows(std::span<const UnitSpec> units, const ShardPlan& pla
 
 Result<GradNorm> GradNorm::Create(const ParamStore& store, Ops& ops, Device& device) {
   GradNorm norm(store, ops);
-  norm.ListRows();
   std::int64_t count = 0;
-  for (const RowSquares& rows : norm.rows_) count += rows.x.dim(0);
+  ForEachCounted(store, [&](const MainArrays&, const ParamPiece& piece) { count += piece.rows; });
   CKPT_ASSIGN_OR_RETURN(norm.memory_, device.Allocate(NormBytes(count), MemoryUse::kOther));
   norm.row_sums_ = Tensor(norm.memory_.data(), DType::kFloat64, {count});
-  std::int64_t first = 0;
-  for (RowSquares& rows : norm.rows_) {
-    rows.sums = norm.row_sums_.Rows(first, rows.x.dim(0));
-    first += rows.x.dim(0);
-  }
   return norm;
 }
 
-void GradNorm::ListRows() {
+void GradNorm::ListRows(int last_unit) {
+  early_rows_.clear();
+  last_rows_.clear();
+  std::int64_t first = 0;
   ForEachCounted(*store_, [&](const MainArrays& main, const ParamPiece& piece) {
-    const Tensor gradient = GradientOf(main, piece);
-    if (!rows_.empty() && Continues(rows_.back().x, gradient)) {
-      rows_.back().x.dims[0] += piece.rows;
-    } else {
-      rows_.push_back({.x = gradient});
-    }
+    const bool is_last = store_->plan().groups[main.group].unit == last_unit;
+    std::vector<RowSquares>& rows = is_last ? last_rows_ : early_rows_;
+    const RowSquares next = {.x = GradientOf(main, piece),
+                             .sums = row_sums_.Rows(first, piece.rows)};
+    first += piece.rows;
+    if (!rows.empty() && Continues(rows.back(), next)) return Extend(rows.back(), piece.rows);
+    rows.push_back(next);
   });
 }
 
+void GradNorm::SquareEarly(Queue& queue, int last_unit, const Tensor& update) {
+  ListRows(last_unit);
+  ops_->SumSquares(queue, early_rows_, update);
+}
+
 void GradNorm::Add(Queue& queue, const Tensor& update, const Tensor& sums, const Tensor& outcome) {
-  ops_->SumSquares(queue, rows_, update);
+  ops_->SumSquares(queue, last_rows_, update);
   ops_->AddSquares(queue, row_sums_, sums, outcome);
 }
 

@@ -31,9 +31,11 @@ class GradNorm {
   // All arguments outlive it. Errors: kSystem.
   static Result<GradNorm> Create(const ParamStore& store, Ops& ops, Device& device);
 
-  // Enqueues: the squares of the gradients that this rank counts are added to `sums`, where a
-  // gradient is the store's sum times the scale in `update`. `outcome` gets the first row that is
-  // not finite.
+  // Enqueues the squares of the gradients that this rank counts, but those of `last_unit`, which the
+  // store may still reduce. A gradient is the store's sum times the scale in `update`.
+  void SquareEarly(Queue& queue, int last_unit, const Tensor& update);
+  // Enqueues those of `last_unit`, and adds all to `sums`. `outcome` gets the first row that is not
+  // finite.
   void Add(Queue& queue, const Tensor& update, const Tensor& sums, const Tensor& outcome);
 
   // The parameter to which a row of this rank belongs. REQUIRES: 0 <= row < the number of rows.
@@ -41,11 +43,14 @@ class GradNorm {
 
  private:
   GradNorm(const ParamStore& store, Ops& ops) : store_(&store), ops_(&ops) {}
-  void ListRows();
+  // Lists all rows that this rank counts, where they are in this step.
+  void ListRows(int last_unit);
 
   const ParamStore* store_;
   Ops* ops_;
-  std::vector<RowSquares> rows_;  // those that follow each other and have one length are one item
+  // Rows that follow each other and have one length are one item.
+  std::vector<RowSquares> early_rows_;
+  std::vector<RowSquares> last_rows_;  // of the unit that is reduced last
   Buffer memory_;
   Tensor row_sums_;  // float64, one per row that this rank counts
 };

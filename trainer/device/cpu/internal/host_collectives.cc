@@ -103,6 +103,18 @@ class HostCollectives final : public Collectives {
     Enqueue(queue, [this, full, shard, write] { return SumParts(host(), full, shard, write); });
   }
 
+  void ScatterParts(Queue& queue, const Tensor& full, const Tensor& parts) override {
+    CKPT_CHECK(full.dtype == parts.dtype && full.num_elems() == parts.num_elems());
+    Enqueue(queue, [this, full, parts] {
+      const std::vector<std::int64_t> one_of_each(static_cast<std::size_t>(size()), 1);
+      return host().ExchangeRows({.send = full.bytes(),
+                                  .receive = parts.bytes(),
+                                  .row_bytes = full.size_bytes() / one_of_each.size(),
+                                  .send_rows = one_of_each,
+                                  .receive_rows = one_of_each});
+    });
+  }
+
   void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) override {
     CKPT_CHECK(IsSummable(data.dtype));
     CKPT_CHECK(op == ReduceOp::kSum || data.dtype != DType::kBfloat16);

@@ -33,11 +33,19 @@ class CudaPeerReader final : public PeerReader {
   }
   void Await(const Event& event) override { (void)CudaQueue::AwaitOnHost(event); }
 
-  // Between two GPUs a copy engine does it, and no multiprocessor.
+  // A copy engine does it, and no multiprocessor. Within one GPU that is slower than a kernel, for
+  // which the computation would wait.
   void Copy(Queue& queue, const std::byte* from, std::byte* to, std::uint64_t size_bytes) override {
     if (from == to || size_bytes == 0) return;
     RunOnCuda(queue, [=](CudaQueue& cuda) {
-      (void)cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, cuda.stream());
+      cudaMemcpyAttributes attributes = {};
+      attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+      attributes.flags = cudaMemcpyFlagPreferOverlapWithCompute;
+      const void* source = from;
+      void* target = to;
+      std::size_t size = size_bytes;
+      std::size_t first = 0;  // of the copies with these attributes
+      (void)cudaMemcpyBatchAsync(&target, &source, &size, 1, &attributes, &first, 1, cuda.stream());
     });
   }
   void Reduce(Queue& queue, const PeerReduction& reduction) override {

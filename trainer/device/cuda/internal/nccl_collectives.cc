@@ -72,6 +72,17 @@ class NcclCollectives final : public Collectives {
                   .count = shard.num_elems()});
   }
 
+  void ScatterParts(Queue& queue, const Tensor& full, const Tensor& parts) override {
+    CKPT_CHECK(full.dtype == parts.dtype && full.num_elems() == parts.num_elems());
+    const std::uint64_t part_bytes = full.size_bytes() / static_cast<std::uint64_t>(size());
+    const auto part_of = [part_bytes](const Tensor& array) {
+      return [part_bytes, begin = array.bytes()](int peer) {
+        return Piece{begin + static_cast<std::uint64_t>(peer) * part_bytes, part_bytes};
+      };
+    };
+    Exchange(queue, "a reduce-scatter that keeps the terms", part_of(full), part_of(parts));
+  }
+
   void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) override {
     CKPT_CHECK(op == ReduceOp::kSum || data.dtype != DType::kBfloat16);
     const std::int64_t count = data.num_elems();
