@@ -2,17 +2,16 @@
 #ifndef CKPT_FORMATS_MEGATRON_OBJECT_FIELDS_H_
 #define CKPT_FORMATS_MEGATRON_OBJECT_FIELDS_H_
 
-#include <array>
-#include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "core/base/bytes.h"
-#include "core/base/result.h"
+#include "core/base/status.h"
 #include "core/checkpoint/source.h"
 #include "core/training/training_run.h"
+#include "formats/megatron/plain_pickle.h"
+#include "formats/megatron/stored_settings.h"
 
 namespace ckpt::megatron {
 
@@ -22,41 +21,34 @@ struct ObjectField {
   Bytes pickle;
 };
 
-// A tuple of two numbers, as a pickle.
-[[nodiscard]] Bytes PicklePair(const std::array<double, 2>& pair);
+// Visits settings (run_settings.h), and makes a field of each.
+struct AddFields {
+  std::vector<ObjectField>& fields;
 
-// All members of the schedule but the two that other objects say: how far the run is.
+  void operator()(std::string_view name, const auto& value) const {
+    fields.push_back({name, PickleValue(value)});
+  }
+};
+
 [[nodiscard]] std::vector<ObjectField> ScheduleFields(const RunSchedule& schedule);
 
-// Reads the fields behind one prefix. One that is not there, or that is None, leaves what was there.
-//
-// Errors: those of CheckpointSource::ReadObject; kBadMetadata (a field has another type).
-class ObjectFields {
+// The fields behind one prefix, to be read.
+class ObjectFields final : public StoredSettings {
  public:
   // REQUIRES: `source` outlives this.
-  ObjectFields(const CheckpointSource& source, std::string prefix)
-      : source_(source), prefix_(std::move(prefix)) {}
+  ObjectFields(const CheckpointSource& source, std::string_view prefix)
+      : source_(source), prefix_(prefix) {}
 
-  Status Read(std::string_view name, double& into) const;
-  Status Read(std::string_view name, std::int64_t& into) const;
-  Status Read(std::string_view name, bool& into) const;
-  Status Read(std::string_view name, std::string& into) const;
-  Status Read(std::string_view name, std::array<double, 2>& into) const;  // a tuple
-  Status Read(std::string_view name, std::vector<std::string>& into) const;
+  [[nodiscard]] bool Has(std::string_view name) const override;
+  [[nodiscard]] std::string Where(std::string_view name) const override;
 
-  // Whether the checkpoint has such an object.
-  [[nodiscard]] bool Has(std::string_view name) const;
+ protected:
+  Status Give(std::string_view name, const TakeValue& take) const override;
 
  private:
-  template <typename T, typename Convert>
-  Status ReadAs(std::string_view name, T& into, const Convert& convert) const;
-
   const CheckpointSource& source_;
   const std::string prefix_;
 };
-
-// The way back from ScheduleFields.
-Status ReadSchedule(const CheckpointSource& source, std::string_view prefix, RunSchedule& schedule);
 
 }  // namespace ckpt::megatron
 

@@ -25,6 +25,10 @@ void WriteValue(const layout::Value& value, PickleWriter& pickle) {
   }
 }
 
+void WriteValue(const std::array<double, 2>& pair, PickleWriter& pickle) {
+  pickle.BeginTuple().Float(pair[0]).Float(pair[1]).EndTuple();
+}
+
 void WriteNamespace(const NamedValues& members, PickleWriter& pickle) {
   pickle.Global("argparse", "Namespace").EmptyTuple().NewObject().BeginDict();
   for (const auto& [name, value] : members) {
@@ -37,6 +41,12 @@ void WriteNamespace(const NamedValues& members, PickleWriter& pickle) {
 Bytes PickleValue(const layout::Value& value) {
   PickleWriter pickle(Dialect::kWeightsOnly);
   WriteValue(value, pickle);
+  return pickle.Take();
+}
+
+Bytes PickleValue(const std::array<double, 2>& pair) {
+  PickleWriter pickle(Dialect::kWeightsOnly);
+  WriteValue(pair, pickle);
   return pickle.Take();
 }
 

@@ -2,6 +2,7 @@
 #ifndef CKPT_FORMATS_MEGATRON_PLAIN_PICKLE_H_
 #define CKPT_FORMATS_MEGATRON_PLAIN_PICKLE_H_
 
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,11 +17,14 @@ using NamedValues = std::vector<std::pair<std::string, layout::Value>>;
 
 // null is None; a list is a list.
 void WriteValue(const layout::Value& value, pickle::PickleWriter& pickle);
+// A tuple.
+void WriteValue(const std::array<double, 2>& pair, pickle::PickleWriter& pickle);
 // An `argparse.Namespace`.
 void WriteNamespace(const NamedValues& members, pickle::PickleWriter& pickle);
 
 // The same as whole pickles.
 [[nodiscard]] Bytes PickleValue(const layout::Value& value);
+[[nodiscard]] Bytes PickleValue(const std::array<double, 2>& pair);
 [[nodiscard]] Bytes PickleNamespace(const NamedValues& members);
 
 }  // namespace ckpt::megatron

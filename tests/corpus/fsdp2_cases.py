@@ -71,7 +71,7 @@ group.add("whole", "no attack: the run that the others change", run({}), Outcome
 
 STEP, GROUP = f"optim.state.{NAME}.step", "optim.param_groups.0."
 for name, value in {"nan": float("nan"), "infinite": float("inf"), "negative": -1.0, "half": 1.5, "huge": 3e38}.items():
-    add(f"step-{name}", f"a parameter was updated so often: {name}", {STEP: number(value)}, "bad_metadata", "a count of updates is not a whole number", STEP)
+    add(f"step-{name}", f"a parameter was updated so often: {name}", {STEP: number(value)}, "bad_metadata", "a count is not a whole number", STEP)
 add("step-other", "a parameter was updated more often than the others", {STEP: number(7.0)}, "unsupported", "updated unequally often")
 add("step-many", "a count of a million numbers", {STEP: tensor((1000, 1000))}, "bad_metadata", "a stored number is not one", STEP)
 add("step-none", "a count of no number", {STEP: tensor((0,))}, "bad_metadata", "a stored number is not one", STEP)

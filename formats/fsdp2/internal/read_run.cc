@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -22,8 +21,8 @@
 #include "core/training/stored_values.h"
 #include "formats/fsdp2/internal/run_keys.h"
 #include "formats/megatron/object_fields.h"
-#include "formats/megatron/optimizer_settings.h"
 #include "formats/megatron/schedule.h"
+#include "formats/megatron/stored_settings.h"
 
 namespace ckpt::fsdp2 {
 namespace {
@@ -36,16 +35,6 @@ constexpr std::string_view kMomentOfSgd = "momentum_buffer";
 
 bool IsMoment(std::string_view field) {
   return field == kMomentOfSgd || std::ranges::find(kMomentsOfAdam, field) != kMomentsOfAdam.end();
-}
-
-Result<std::int64_t> CountOf(double number, std::string_view key) {
-  constexpr double kMost = 9007199254740992.0;  // 2^53
-  if (number >= 0 && number <= kMost && std::floor(number) == number) {
-    return static_cast<std::int64_t>(number);
-  }
-  return Error(ErrorKind::kBadMetadata, "a count of updates is not a whole number")
-      .Tensor(key)
-      .Actual(fmt::format("{}", number));
 }
 
 // What the checkpoint holds of the optimizer's state, by the names of the parameters.
@@ -115,7 +104,7 @@ Result<std::optional<std::int64_t>> ReadSteps(const CheckpointSource& source,
   std::optional<std::int64_t> updates;
   for (const auto& [parameter, tensor] : state.steps) {
     CKPT_ASSIGN_OR_RETURN(const double number, ReadStoredNumber(source, *tensor));
-    CKPT_ASSIGN_OR_RETURN(const std::int64_t own, CountOf(number, tensor->key));
+    CKPT_ASSIGN_OR_RETURN(const std::int64_t own, megatron::CountOf(number, tensor->key));
     if (!updates) updates = own;
     if (own == *updates) continue;
     return Error(ErrorKind::kUnsupported, "parameters were updated unequally often")
@@ -126,32 +115,20 @@ Result<std::optional<std::int64_t>> ReadSteps(const CheckpointSource& source,
   return updates;
 }
 
-// What torch does not keep in a group.
-Status ReadRest(const ObjectFields& own, ParamGroup& group) {
-  CKPT_RETURN_IF_ERROR(own.Read("is_expert_parallel", group.is_expert_parallel));
-  CKPT_RETURN_IF_ERROR(own.Read("default_config", group.default_config));
-  CKPT_RETURN_IF_ERROR(own.Read("is_decoupled_lr", group.is_decoupled_lr));
-  CKPT_RETURN_IF_ERROR(own.Read("wd_mult", group.wd_mult));
-  CKPT_RETURN_IF_ERROR(own.Read("lr_mult", group.lr_mult));
-  CKPT_RETURN_IF_ERROR(own.Read("max_lr", group.max_lr));
-  return own.Read("min_lr", group.min_lr);
-}
-
 // `prefix` is that of torch's settings, `rest` that of what torch does not keep; empty: none is
 // stored.
 Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& prefix,
                              const std::string& rest) {
   const ObjectFields fields(source, prefix);
   ParamGroup group;
-  CKPT_RETURN_IF_ERROR(megatron::ReadOptimizerSettings(fields, prefix, group));
+  CKPT_RETURN_IF_ERROR(megatron::ReadOptimizer(fields, group));
   // A rate may be a tensor, so that a captured graph can read it.
   if (const GlobalTensor* const rate = source.index().FindTensor(prefix + "lr")) {
     CKPT_ASSIGN_OR_RETURN(group.lr, ReadStoredNumber(source, *rate));
   }
-  CKPT_RETURN_IF_ERROR(fields.Read("lr", group.lr));
   group.max_lr = group.lr;
   CKPT_RETURN_IF_ERROR(fields.Read("initial_lr", group.max_lr));
-  if (!rest.empty()) CKPT_RETURN_IF_ERROR(ReadRest(ObjectFields(source, rest), group));
+  if (!rest.empty()) CKPT_RETURN_IF_ERROR(megatron::ReadGroup(ObjectFields(source, rest), group));
   return group;
 }
 
@@ -280,14 +257,14 @@ Result<Configuration> ArgsOf(const CheckpointSource& source, const Groups& group
 Status ReadOwnProgress(const CheckpointSource& source, const Configuration& args, RunDetail detail,
                        TrainingRun& run) {
   run.args.assign(args.begin(), args.end());
-  const ObjectFields own(source, std::string(kRunState));
+  const ObjectFields own(source, kRunState);
   CKPT_RETURN_IF_ERROR(own.Read(kIteration, run.iteration));
   CKPT_RETURN_IF_ERROR(own.Read(kSamples, run.consumed_samples));
   CKPT_RETURN_IF_ERROR(own.Read(kOperations, run.num_floating_point_operations));
   if (const auto seed = args.find("seed"); seed != args.end() && seed->second.AsInt() != nullptr) {
     run.seed = static_cast<std::uint64_t>(*seed->second.AsInt());
   }
-  CKPT_RETURN_IF_ERROR(megatron::ReadSchedule(source, kRunSchedule, run.schedule));
+  CKPT_RETURN_IF_ERROR(megatron::ReadSchedule(ObjectFields(source, kRunSchedule), run.schedule));
   const std::string position = fmt::format("{}num_steps", kRunSchedule);
   CKPT_ASSIGN_OR_RETURN(run.schedule.num_steps, ReadStoredInteger(source, position));
   if (detail == RunDetail::kWhole) return OkStatus();

@@ -13,6 +13,7 @@
 #include "core/tensor/dtype.h"
 #include "formats/fsdp2/internal/run_keys.h"
 #include "formats/megatron/object_fields.h"
+#include "formats/megatron/run_settings.h"
 #include "formats/pickle/writer.h"
 
 namespace ckpt::fsdp2 {
@@ -29,44 +30,27 @@ const Value* FindArg(const TrainingRun& run, std::string_view name) {
   return found == run.args.end() ? nullptr : &found->second;
 }
 
-// What torch 2.15 keeps of a group, in its order. A run without schedule has `lr` alone.
+// What torch 2.15 keeps of a group. A run without schedule has `lr` alone.
 std::vector<ObjectField> TorchFields(const ParamGroup& group, const TrainingRun& run) {
-  const Value none;
-  std::vector<ObjectField> fields = {{"lr", PickleValue(group.lr)}};
-  if (group.sgd) {
-    fields.push_back({"momentum", PickleValue(group.sgd->momentum)});
-    fields.push_back({"dampening", PickleValue(group.sgd->dampening)});
-    fields.push_back({"weight_decay", PickleValue(group.weight_decay)});
-    fields.push_back({"nesterov", PickleValue(group.sgd->nesterov)});
-  } else {
+  std::vector<ObjectField> fields;
+  const megatron::AddFields add = {fields};
+  megatron::VisitOptimizer(group, add);
+  if (!group.sgd) {
     const Value* const decoupled = FindArg(run, "decoupled_weight_decay");
     const bool is_said = decoupled != nullptr && decoupled->AsBool() != nullptr;
-    fields.push_back({"betas", megatron::PicklePair(group.betas)});
-    fields.push_back({"eps", PickleValue(group.eps)});
-    fields.push_back({"weight_decay", PickleValue(group.weight_decay)});
-    fields.push_back({"amsgrad", PickleValue(false)});
-    fields.push_back({"capturable", PickleValue(false)});
-    fields.push_back(
-        {"decoupled_weight_decay", PickleValue(is_said ? *decoupled->AsBool() : true)});
+    add("amsgrad", false);
+    add("capturable", false);
+    add("decoupled_weight_decay", is_said ? *decoupled->AsBool() : true);
   }
-  for (const char* flag : {"maximize", "differentiable"}) {
-    fields.push_back({flag, PickleValue(false)});
-  }
-  for (const char* choice : {"foreach", "fused"}) fields.push_back({choice, PickleValue(none)});
-  fields.push_back({"initial_lr", PickleValue(group.max_lr)});
+  for (const char* flag : {"maximize", "differentiable"}) add(flag, false);
+  for (const char* choice : {"foreach", "fused"}) add(choice, Value());
+  add("initial_lr", group.max_lr);
   return fields;
 }
 
-std::vector<ObjectField> RestOf(const ParamGroup& group) {
-  std::vector<ObjectField> fields = {{"is_expert_parallel", PickleValue(group.is_expert_parallel)},
-                                     {"wd_mult", PickleValue(group.wd_mult)},
-                                     {"lr_mult", PickleValue(group.lr_mult)},
-                                     {"max_lr", PickleValue(group.max_lr)},
-                                     {"min_lr", PickleValue(group.min_lr)}};
-  if (group.has_own_rate()) {
-    fields.push_back({"default_config", PickleValue(group.default_config)});
-    fields.push_back({"is_decoupled_lr", PickleValue(group.is_decoupled_lr)});
-  }
+std::vector<ObjectField> MegatronFields(const ParamGroup& group) {
+  std::vector<ObjectField> fields;
+  megatron::VisitGroup(group, megatron::AddFields{fields});
   return fields;
 }
 
@@ -96,7 +80,7 @@ void AddGroups(const TrainingRun& run, bool is_flat, std::vector<WriterObject>& 
   for (std::size_t g = 0; g < run.groups.size(); ++g) {
     const std::string own = fmt::format("{}{}.", kRunGroups, g);
     const std::string prefix = fmt::format("{}{}", kOptimizer, kGroups);
-    Add(own, RestOf(run.groups[g]), objects);
+    Add(own, MegatronFields(run.groups[g]), objects);
     const std::vector<ObjectField> fields = TorchFields(run.groups[g], run);
     if (is_flat) {
       objects.push_back({fmt::format("{}{}", own, kParams), PickleTexts(parameters[g])});

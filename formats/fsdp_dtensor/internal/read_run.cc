@@ -17,8 +17,8 @@
 #include "formats/fsdp_dtensor/internal/run_keys.h"
 #include "formats/megatron/bridge_files.h"
 #include "formats/megatron/object_fields.h"
-#include "formats/megatron/optimizer_settings.h"
 #include "formats/megatron/schedule.h"
+#include "formats/megatron/stored_settings.h"
 
 namespace ckpt::fsdp_dtensor {
 namespace {
@@ -46,22 +46,15 @@ Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& 
                              const RunSchedule& schedule) {
   const ObjectFields fields(source, prefix);
   ParamGroup group = {.max_lr = schedule.max_lr, .min_lr = schedule.min_lr};
-  CKPT_RETURN_IF_ERROR(fields.Read("is_expert_parallel", group.is_expert_parallel));
-  CKPT_RETURN_IF_ERROR(fields.Read("default_config", group.default_config));
-  CKPT_RETURN_IF_ERROR(fields.Read("is_decoupled_lr", group.is_decoupled_lr));
-  CKPT_RETURN_IF_ERROR(fields.Read("wd_mult", group.wd_mult));
-  CKPT_RETURN_IF_ERROR(fields.Read("lr_mult", group.lr_mult));
-  CKPT_RETURN_IF_ERROR(fields.Read("max_lr", group.max_lr));
-  CKPT_RETURN_IF_ERROR(fields.Read("min_lr", group.min_lr));
-  CKPT_RETURN_IF_ERROR(fields.Read("lr", group.lr));
-  CKPT_RETURN_IF_ERROR(megatron::ReadOptimizerSettings(fields, prefix, group));
+  CKPT_RETURN_IF_ERROR(megatron::ReadGroup(fields, group));
+  CKPT_RETURN_IF_ERROR(megatron::ReadOptimizer(fields, group));
   return group;
 }
 
 // The parameters of each group of the run, with all their settings. Those of equal settings are
 // one group; every one was updated as often as the first of `run`.
 Status ReadSettings(const CheckpointSource& source, bool is_sgd, TrainingRun& run) {
-  CKPT_RETURN_IF_ERROR(megatron::ReadSchedule(source, kScheduler, run.schedule));
+  CKPT_RETURN_IF_ERROR(megatron::ReadSchedule(ObjectFields(source, kScheduler), run.schedule));
   for (const auto& [name, value] : run.args) {  // of Megatron-Bridge's train state
     if (name == kOperations && value.AsFloat() != nullptr) {
       run.num_floating_point_operations = *value.AsFloat();

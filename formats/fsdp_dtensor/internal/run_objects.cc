@@ -15,6 +15,7 @@
 #include "formats/megatron/object_fields.h"
 #include "formats/megatron/plain_pickle.h"
 #include "formats/megatron/random_states.h"
+#include "formats/megatron/run_settings.h"
 #include "formats/pickle/object_json.h"
 #include "formats/pickle/reader.h"
 
@@ -28,25 +29,12 @@ using megatron::PickleNamespace;
 using megatron::PickleValue;
 
 std::vector<ObjectField> FieldsOf(const ParamGroup& group) {
-  std::vector<ObjectField> fields = {{"is_expert_parallel", PickleValue(group.is_expert_parallel)},
-                                     {"default_config", PickleValue(group.default_config)},
-                                     {"wd_mult", PickleValue(group.wd_mult)},
-                                     {"lr_mult", PickleValue(group.lr_mult)},
-                                     {"is_decoupled_lr", PickleValue(group.is_decoupled_lr)},
-                                     {"max_lr", PickleValue(group.max_lr)},
-                                     {"min_lr", PickleValue(group.min_lr)},
-                                     {"lr", PickleValue(group.lr)},
-                                     {"weight_decay", PickleValue(group.weight_decay)},
-                                     {"step", PickleValue(group.step)}};
-  if (group.sgd) {
-    fields.push_back({"momentum", PickleValue(group.sgd->momentum)});
-    fields.push_back({"dampening", PickleValue(group.sgd->dampening)});
-    fields.push_back({"nesterov", PickleValue(group.sgd->nesterov)});
-  } else {
-    fields.push_back({"bias_correction", PickleValue(true)});
-    fields.push_back({"betas", megatron::PicklePair(group.betas)});
-    fields.push_back({"eps", PickleValue(group.eps)});
-  }
+  std::vector<ObjectField> fields;
+  const megatron::AddFields add = {fields};
+  megatron::VisitGroup(group, add);
+  megatron::VisitOptimizer(group, add);
+  if (!group.sgd) add("bias_correction", true);
+  add("step", group.step);
   return fields;
 }
 

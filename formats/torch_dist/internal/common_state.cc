@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/megatron/run_settings.h"
 #include "formats/torch_dist/internal/run_keys.h"
 
 namespace ckpt::torch_dist {
@@ -36,27 +37,23 @@ void WriteContentMetadata(bool has_optimizer, PickleWriter& pickle) {
   pickle.EndDict();
 }
 
-void WriteGroup(const ParamGroup& group, PickleWriter& pickle) {
-  pickle.BeginDict();
-  pickle.Text("is_expert_parallel").Bool(group.is_expert_parallel);
-  pickle.Text("default_config").Bool(group.default_config);
-  pickle.Text("wd_mult").Float(group.wd_mult);
-  pickle.Text("lr_mult").Float(group.lr_mult);
-  pickle.Text("is_decoupled_lr").Bool(group.is_decoupled_lr);
-  pickle.Text("max_lr").Float(group.max_lr);
-  pickle.Text("min_lr").Float(group.min_lr);
-  pickle.Text("lr").Float(group.lr);
-  if (group.sgd) {
-    pickle.Text("momentum").Float(group.sgd->momentum);
-    pickle.Text("dampening").Float(group.sgd->dampening);
-    pickle.Text("nesterov").Bool(group.sgd->nesterov);
-  } else {
-    pickle.Text("bias_correction").Bool(true);
-    pickle.Text("betas").BeginTuple().Float(group.betas[0]).Float(group.betas[1]).EndTuple();
-    pickle.Text("eps").Float(group.eps);
+// Writes the settings that it visits as entries of a dictionary.
+struct WriteEntries {
+  PickleWriter& pickle;
+
+  void operator()(std::string_view name, const auto& value) const {
+    pickle.Text(name);
+    megatron::WriteValue(value, pickle);
   }
-  pickle.Text("weight_decay").Float(group.weight_decay);
-  pickle.Text("step").Int(group.step);
+};
+
+void WriteGroup(const ParamGroup& group, PickleWriter& pickle) {
+  const WriteEntries write = {pickle};
+  pickle.BeginDict();
+  megatron::VisitGroup(group, write);
+  megatron::VisitOptimizer(group, write);
+  if (!group.sgd) write("bias_correction", true);
+  write("step", group.step);
   pickle.EndDict();
 }
 
@@ -89,16 +86,7 @@ std::vector<ParamGroup> GroupsOf(const TrainingRun& run, bool of_experts) {
 
 void WriteSchedule(const RunSchedule& schedule, PickleWriter& pickle) {
   pickle.Text("opt_param_scheduler").BeginDict();
-  pickle.Text("max_lr").Float(schedule.max_lr);
-  pickle.Text("lr_warmup_steps").Int(schedule.lr_warmup_steps);
-  pickle.Text("num_steps").Int(schedule.num_steps);
-  pickle.Text("lr_decay_style").Text(schedule.lr_decay_style);
-  pickle.Text("lr_decay_steps").Int(schedule.lr_decay_steps);
-  pickle.Text("min_lr").Float(schedule.min_lr);
-  pickle.Text("start_wd").Float(schedule.start_wd);
-  pickle.Text("end_wd").Float(schedule.end_wd);
-  pickle.Text("wd_incr_style").Text(schedule.wd_incr_style);
-  pickle.Text("wd_incr_steps").Int(schedule.wd_incr_steps);
+  megatron::VisitSchedule(schedule, WriteEntries{pickle});
   pickle.EndDict();
 }
 

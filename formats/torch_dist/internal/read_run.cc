@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -16,8 +15,8 @@
 
 #include "core/json/json_reader.h"
 #include "formats/megatron/bridge_files.h"
-#include "formats/megatron/optimizer_settings.h"
 #include "formats/megatron/schedule.h"
+#include "formats/megatron/stored_settings.h"
 #include "formats/torch_dist/internal/read_args.h"
 #include "formats/torch_dist/internal/run_keys.h"
 #include "formats/torch_dist/internal/source.h"
@@ -115,30 +114,16 @@ class CommonState {
   HeldNumbers numbers_;
 };
 
-Result<std::int64_t> WholeNumber(double number, const JsonCursor& value) {
-  constexpr double kMost = 9007199254740992.0;  // 2^53
-  if (number >= 0 && number <= kMost && std::floor(number) == number) {
-    return static_cast<std::int64_t>(number);
-  }
-  return Error(ErrorKind::kBadMetadata, "a count is not a whole number")
-      .Tensor(kCommonKey)
-      .Actual(fmt::format("{} at {}", number, value.where()));
-}
-
-// A count that Megatron stores as a float if its optimizer does.
-Result<std::int64_t> Count(const JsonCursor& value) {
-  if (const Result<std::int64_t> integer = value.Int64(); integer.ok() && *integer >= 0) {
-    return integer;
-  }
-  CKPT_ASSIGN_OR_RETURN(const double number, value.Double());
-  return WholeNumber(number, value);
+// What errors name as the place of a value.
+std::string PlaceOf(const JsonCursor& value) {
+  return fmt::format("{}: {}", kCommonKey, value.where());
 }
 
 // How often an optimizer updated all its parameters. Torch's own Adam counts in a tensor.
 Result<std::int64_t> Step(const CommonState& common, const JsonCursor& value) {
-  if (value.kind() != JsonKind::kObject) return Count(value);
+  if (value.kind() != JsonKind::kObject) return megatron::CountOf(value, PlaceOf(value));
   if (const std::optional<double> number = common.NumberOf(value)) {
-    return WholeNumber(*number, value);
+    return megatron::CountOf(*number, PlaceOf(value));
   }
   return Error(ErrorKind::kUnsupported, "the number of updates is no number")
       .Tensor(kCommonKey)
@@ -146,90 +131,40 @@ Result<std::int64_t> Step(const CommonState& common, const JsonCursor& value) {
       .Actual(fmt::format("an object at {}", value.where()));
 }
 
-template <typename Read, typename T>
-Status ReadMember(const JsonCursor& object, std::string_view name, const Read& read, T& into) {
-  const std::optional<JsonCursor> member = object.Find(name);
-  if (!member || member->kind() == JsonKind::kNull) return OkStatus();
-  CKPT_ASSIGN_OR_RETURN(into, read(*member));
-  return OkStatus();
-}
-Status ReadNumber(const JsonCursor& object, std::string_view name, double& into) {
-  return ReadMember(
-      object, name, [](const JsonCursor& v) { return v.Double(); }, into);
-}
-Status ReadCount(const JsonCursor& object, std::string_view name, std::int64_t& into) {
-  return ReadMember(object, name, &Count, into);
-}
-Status ReadFlag(const JsonCursor& object, std::string_view name, bool& into) {
-  return ReadMember(
-      object, name, [](const JsonCursor& v) { return v.Bool(); }, into);
-}
-Status ReadText(const JsonCursor& object, std::string_view name, std::string& into) {
-  return ReadMember(
-      object, name, [](const JsonCursor& v) { return v.Text(); }, into);
-}
+// Settings that are members of an object.
+class MemberSettings final : public megatron::StoredSettings {
+ public:
+  explicit MemberSettings(const JsonCursor& object) : object_(object) {}
+
+  [[nodiscard]] bool Has(std::string_view name) const override {
+    return object_.Find(name).has_value();
+  }
+  [[nodiscard]] std::string Where(std::string_view name) const override {
+    return fmt::format("{}/{}", PlaceOf(object_), name);
+  }
+
+ protected:
+  Status Give(std::string_view name, const TakeValue& take) const override {
+    const std::optional<JsonCursor> member = object_.Find(name);
+    return member ? take(*member).Tensor(Where(name)) : OkStatus();
+  }
+
+ private:
+  const JsonCursor object_;
+};
 
 Status ReadSchedule(const JsonCursor& common, RunSchedule& schedule) {
-  const std::optional<JsonCursor> found = common.Find("opt_param_scheduler");
-  if (!found) return OkStatus();
-  CKPT_RETURN_IF_ERROR(ReadNumber(*found, "max_lr", schedule.max_lr));
-  CKPT_RETURN_IF_ERROR(ReadNumber(*found, "min_lr", schedule.min_lr));
-  CKPT_RETURN_IF_ERROR(ReadCount(*found, "lr_warmup_steps", schedule.lr_warmup_steps));
-  CKPT_RETURN_IF_ERROR(ReadCount(*found, "num_steps", schedule.num_steps));
-  CKPT_RETURN_IF_ERROR(ReadText(*found, "lr_decay_style", schedule.lr_decay_style));
-  CKPT_RETURN_IF_ERROR(ReadCount(*found, "lr_decay_steps", schedule.lr_decay_steps));
-  CKPT_RETURN_IF_ERROR(ReadNumber(*found, "start_wd", schedule.start_wd));
-  CKPT_RETURN_IF_ERROR(ReadNumber(*found, "end_wd", schedule.end_wd));
-  CKPT_RETURN_IF_ERROR(ReadText(*found, "wd_incr_style", schedule.wd_incr_style));
-  return ReadCount(*found, "wd_incr_steps", schedule.wd_incr_steps);
-}
-
-// Those of a group that a run does not hold.
-Status CheckFlags(const JsonCursor& group) {
-  Status refused;
-  for (const megatron::HeldFlag& flag : megatron::HeldFlags()) {
-    bool value = flag.value;
-    CKPT_RETURN_IF_ERROR(ReadFlag(group, flag.name, value));
-    if (value == flag.value) continue;
-    refused.Add(
-        megatron::RefuseFlag(flag, fmt::format("{}: {}.{}", kCommonKey, group.where(), flag.name)));
-  }
-  return refused;
+  const std::optional<JsonCursor> stored = common.Find("opt_param_scheduler");
+  return stored ? megatron::ReadSchedule(MemberSettings(*stored), schedule) : OkStatus();
 }
 
 Result<ParamGroup> ReadGroup(const CommonState& common, const JsonCursor& stored,
                              const RunSchedule& schedule, std::optional<std::int64_t> step) {
   ParamGroup group = {.max_lr = schedule.max_lr, .min_lr = schedule.min_lr};
-  CKPT_RETURN_IF_ERROR(ReadFlag(stored, "is_expert_parallel", group.is_expert_parallel));
-  CKPT_RETURN_IF_ERROR(ReadFlag(stored, "default_config", group.default_config));
-  CKPT_RETURN_IF_ERROR(ReadFlag(stored, "is_decoupled_lr", group.is_decoupled_lr));
-  CKPT_RETURN_IF_ERROR(ReadNumber(stored, "wd_mult", group.wd_mult));
-  CKPT_RETURN_IF_ERROR(ReadNumber(stored, "lr_mult", group.lr_mult));
-  CKPT_RETURN_IF_ERROR(ReadNumber(stored, "max_lr", group.max_lr));
-  CKPT_RETURN_IF_ERROR(ReadNumber(stored, "min_lr", group.min_lr));
-  CKPT_RETURN_IF_ERROR(ReadNumber(stored, "lr", group.lr));
-  CKPT_RETURN_IF_ERROR(ReadNumber(stored, "eps", group.eps));
-  CKPT_RETURN_IF_ERROR(ReadNumber(stored, "weight_decay", group.weight_decay));
-  CKPT_RETURN_IF_ERROR(CheckFlags(stored));
-  if (stored.Find("momentum")) {
-    SgdSettings& sgd = group.sgd.emplace();
-    CKPT_RETURN_IF_ERROR(ReadNumber(stored, "momentum", sgd.momentum));
-    CKPT_RETURN_IF_ERROR(ReadNumber(stored, "dampening", sgd.dampening));
-    CKPT_RETURN_IF_ERROR(ReadFlag(stored, "nesterov", sgd.nesterov));
-    step = step.value_or(0);
-  }
-  if (const auto betas = stored.Find("betas")) {
-    CKPT_ASSIGN_OR_RETURN(const JsonCursor tuple, betas->At("$tuple"));
-    CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> pair, tuple.Items());
-    if (pair.size() != group.betas.size()) {
-      return Error(ErrorKind::kBadMetadata, "betas are not a pair")
-          .Tensor(kCommonKey)
-          .Actual(fmt::format("{} numbers at {}", pair.size(), betas->where()));
-    }
-    for (std::size_t i = 0; i < pair.size(); ++i) {
-      CKPT_ASSIGN_OR_RETURN(group.betas[i], pair[i].Double());
-    }
-  }
+  const MemberSettings settings(stored);
+  CKPT_RETURN_IF_ERROR(megatron::ReadGroup(settings, group));
+  CKPT_RETURN_IF_ERROR(megatron::ReadOptimizer(settings, group));
+  if (group.sgd) step = step.value_or(0);
   const std::optional<JsonCursor> own = stored.Find("step");
   if (!own && !step) {
     return Error(ErrorKind::kMissing, "a parameter group does not say how often it was updated")
@@ -348,7 +283,7 @@ Status ReadProgress(const JsonCursor& common, const Configuration& args, Trainin
       run.num_floating_point_operations = *number;
     }
   }
-  return ReadNumber(common, kOperations, run.num_floating_point_operations);
+  return MemberSettings(common).Read(kOperations, run.num_floating_point_operations);
 }
 
 // The embedding and the head are in the group with a rate of its own, if the run asked for one.

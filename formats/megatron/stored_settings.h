@@ -1,0 +1,69 @@
+// StoredSettings: settings of a run by their names, wherever a checkpoint keeps them.
+#ifndef CKPT_FORMATS_MEGATRON_STORED_SETTINGS_H_
+#define CKPT_FORMATS_MEGATRON_STORED_SETTINGS_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/layout/value.h"
+#include "core/training/training_run.h"
+
+namespace ckpt {
+class JsonCursor;
+}  // namespace ckpt
+
+namespace ckpt::megatron {
+
+class StoredSettings {
+ public:
+  virtual ~StoredSettings() = default;
+
+  // Whether there is such a setting, which may be None.
+  [[nodiscard]] virtual bool Has(std::string_view name) const = 0;
+  // Where the checkpoint keeps it, for errors.
+  [[nodiscard]] virtual std::string Where(std::string_view name) const = 0;
+
+  // A setting that is not there, or that is None, leaves what was there.
+  // Errors: those of reading it; kBadMetadata (it has another type).
+  Status Read(std::string_view name, bool& into) const;
+  Status Read(std::string_view name, double& into) const;
+  Status Read(std::string_view name, std::int64_t& count) const;  // perhaps stored as a float
+  Status Read(std::string_view name, std::string& into) const;
+  Status Read(std::string_view name, std::array<double, 2>& into) const;  // a tuple
+  Status Read(std::string_view name, std::vector<std::string>& into) const;
+
+ protected:
+  using TakeValue = std::function<Status(const JsonCursor& value)>;
+  // Hands the setting to `take` if it is there, and says in an error where it is.
+  virtual Status Give(std::string_view name, const TakeValue& take) const = 0;
+
+ private:
+  template <typename T, typename Convert>
+  Status ReadAs(std::string_view name, T& into, const Convert& convert) const;
+};
+
+// A whole number that was stored as a float. Errors: kBadMetadata (it is no count), at `tensor`.
+Result<std::int64_t> CountOf(double number, std::string_view tensor);
+// A number that is a count, stored in either way.
+Result<std::int64_t> CountOf(const JsonCursor& value, std::string_view tensor);
+
+// What Megatron adds to a parameter group of torch.
+Status ReadGroup(const StoredSettings& stored, ParamGroup& group);
+
+// The settings of SGD, which has a momentum, or of Adam. Errors: kUnsupported (the optimizer does
+// what a run cannot say), those of StoredSettings::Read.
+Status ReadOptimizer(const StoredSettings& stored, ParamGroup& group);
+
+// Those of a group of SGD that has Adam's, as earlier versions of this program stored it.
+[[nodiscard]] SgdSettings SgdOf(const layout::Configuration& args);
+
+Status ReadSchedule(const StoredSettings& stored, RunSchedule& schedule);
+
+}  // namespace ckpt::megatron
+
+#endif  // CKPT_FORMATS_MEGATRON_STORED_SETTINGS_H_
