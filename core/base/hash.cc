@@ -15,12 +15,8 @@ namespace {
 // ISA-L takes lengths as int (CRC-32C) or uint64_t. Pieces of 1 GiB fit both.
 constexpr std::size_t kMaxCrcPiece = std::size_t{1} << 30;
 
-// Reflected.
-constexpr std::uint32_t kCrc32Polynomial = 0xEDB88320;
-constexpr std::uint32_t kCrc32cPolynomial = 0x82F63B78;
-
 // a·b modulo the polynomial, all reflected (bit 31 is x⁰). Horner over the bits of a.
-std::uint32_t MultiplyModulo(std::uint32_t a, std::uint32_t b, std::uint32_t polynomial) {
+constexpr std::uint32_t MultiplyModulo(std::uint32_t a, std::uint32_t b, std::uint32_t polynomial) {
   std::uint32_t product = 0;
   for (std::uint32_t bit = 0x80000000U; bit != 0; bit >>= 1) {
     if ((a & bit) != 0) product ^= b;
@@ -29,21 +25,34 @@ std::uint32_t MultiplyModulo(std::uint32_t a, std::uint32_t b, std::uint32_t pol
   return product;
 }
 
-// The CRC with `length` zero bytes appended, which multiply it by x^(8·length): square-and-multiply,
-// 64 steps at most.
-std::uint32_t AppendZeros(std::uint32_t crc, std::uint64_t length, std::uint32_t polynomial) {
-  if (crc == 0) return 0;
-  std::uint32_t power = 0x00800000U;  // x⁸ in reflected order
-  std::uint32_t shift = 0x80000000U;  // x⁰
-  for (std::uint64_t n = length; n != 0; n >>= 1) {
-    if ((n & 1) != 0) shift = MultiplyModulo(shift, power, polynomial);
-    power = MultiplyModulo(power, power, polynomial);
+// x^(8·2^k) for every k: what appending 2^k zero bytes multiplies a CRC by.
+using ZeroPowers = std::array<std::uint32_t, 64>;
+constexpr ZeroPowers PowersOf(std::uint32_t polynomial) {
+  ZeroPowers powers = {0x00800000U};  // x⁸ in reflected order
+  for (std::size_t k = 1; k < powers.size(); ++k) {
+    powers[k] = MultiplyModulo(powers[k - 1], powers[k - 1], polynomial);
   }
-  return MultiplyModulo(crc, shift, polynomial);
+  return powers;
+}
+
+struct Polynomial {
+  std::uint32_t value;
+  ZeroPowers powers = PowersOf(value);
+};
+constexpr Polynomial kCrc32Polynomial = {0xEDB88320};  // reflected, as the other one
+constexpr Polynomial kCrc32cPolynomial = {0x82F63B78};
+
+// The CRC with `length` zero bytes appended: one product for each bit of the length.
+std::uint32_t AppendZeros(std::uint32_t crc, std::uint64_t length, const Polynomial& polynomial) {
+  if (crc == 0) return 0;
+  for (std::size_t k = 0; length != 0; ++k, length >>= 1) {
+    if ((length & 1) != 0) crc = MultiplyModulo(crc, polynomial.powers[k], polynomial.value);
+  }
+  return crc;
 }
 
 std::uint32_t Concat(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t length_b,
-                     std::uint32_t polynomial) {
+                     const Polynomial& polynomial) {
   return AppendZeros(crc_a, length_b, polynomial) ^ crc_b;
 }
 
