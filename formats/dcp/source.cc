@@ -189,11 +189,27 @@ Result<TorchContainer> Source::OpenObject(const ObjectEntry& object) const {
   return container;
 }
 
+Result<ItemBytes> Source::ReadItem(const ObjectEntry& object) const {
+  CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file,
+                        OpenFor(object.file, object.offset_bytes, object.size_bytes));
+  ItemBytes item = {.encoding = object.encoding, .bytes = Bytes(object.size_bytes)};
+  CKPT_RETURN_IF_ERROR(file->ReadAt(object.offset_bytes, item.bytes));
+  return item;
+}
+
 Result<RenderedObject> Source::ReadObject(const ObjectEntry& object) const {
+  std::optional<ItemBytes> small;
+  if (object.size_bytes <= ObjectCache::kMaxItemBytes) {
+    Result<ItemBytes> item = ReadItem(object);
+    if (!item.ok()) return std::move(item).status().Tensor(object.key);
+    if (auto known = objects_.Find(*item)) return *std::move(known);
+    small = *std::move(item);
+  }
   CKPT_ASSIGN_OR_RETURN(const TorchContainer container, OpenObject(object));
   Result<RenderedObject> rendered =
       torch_save::RenderItem(container, container.pickle.root, object.key);
   if (!rendered.ok()) return std::move(rendered).status().Tensor(object.key);
+  if (small) objects_.Add(*std::move(small), *rendered);
   return rendered;
 }
 

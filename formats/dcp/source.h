@@ -19,6 +19,7 @@
 #include "formats/dcp/item.h"
 #include "formats/dcp/item_demand.h"
 #include "formats/dcp/metadata.h"
+#include "formats/dcp/object_cache.h"
 #include "formats/dcp/safetensors_blob.h"
 #include "formats/torch_save/torch_container.h"
 
@@ -61,6 +62,9 @@ class Source final : public CheckpointSource {
   // The same as `Locate`; its errors do not name the tensor yet.
   Result<StoredArray> LocateItem(const GlobalTensor& tensor, const Chunk& chunk) const;
 
+  // The stored bytes of a small object. Errors: those of OpenFor, kIo.
+  Result<ItemBytes> ReadItem(const ObjectEntry& object) const;
+
   // The blob of safetensors that a chunk names. All tensors of a data file share it, so it is read
   // once.
   Result<std::shared_ptr<const SafetensorsBlob>> OpenBlob(const Chunk& chunk,
@@ -78,6 +82,8 @@ class Source final : public CheckpointSource {
   // Made for the first range that lies outside its file.
   mutable std::once_flag entries_once_;
   mutable std::optional<EntryMap> entries_;
+
+  mutable ObjectCache objects_;
 
   using BlobPlace = std::pair<FileId, std::uint64_t>;
   mutable Mutex blobs_mutex_;
