@@ -20,11 +20,13 @@ LateChecks::LateChecks() = default;
 LateChecks::~LateChecks() = default;
 
 void LateChecks::Begin() {
-  const MutexLock finish_lock(finish_mutex_);
   const MutexLock lock(mutex_);
-  if (callers_++ != 0) return;
-  pending_.clear();  // of readers that gave up
-  failure_ = OkStatus();
+  if (callers_++ == 0) pending_.clear();  // of readers that gave up
+}
+
+void LateChecks::End() {
+  const MutexLock lock(mutex_);
+  if (--callers_ == 0) files_.clear();
 }
 
 Status LateChecks::Add(std::shared_ptr<const FileOfBlocks> file, std::uint64_t block,
@@ -111,23 +113,6 @@ Result<std::optional<BlockPart>> LateChecks::FindDamage(std::vector<BlockPart> p
 Status LateChecks::Describe(const BlockPart& damaged) {
   CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const FileOfBlocks> file, FileOf(damaged.file));
   return file->Compare(damaged.block, damaged.crc32c);
-}
-
-void LateChecks::End() {
-  const MutexLock lock(mutex_);
-  if (--callers_ == 0) files_.clear();
-}
-
-Status LateChecks::Finish() {
-  // The lock is held while blocks are read: whoever else has finished waits for the same result.
-  const MutexLock lock(finish_mutex_);
-  const auto find_damage = [&]() -> Status {
-    CKPT_ASSIGN_OR_RETURN(const std::optional<BlockPart> damaged, FindDamage(TakeParts()));
-    return damaged ? Describe(*damaged) : OkStatus();
-  };
-  if (failure_.ok()) failure_ = find_damage();
-  End();
-  return failure_;
 }
 
 }  // namespace ckpt

@@ -42,10 +42,10 @@ class FileOfBlocks {
 // So what was read meanwhile may be damaged, and so may what was understood of it. It must not be
 // used before all was compared without damage; where reading failed, damage explains it.
 //
-// Readers in one process end with Finish. Those of several processes, which each have LateChecks
-// of the same checkpoint, exchange their parts: each takes some (TakeParts), sends those of a block
-// to one of them, which looks for damage (FindDamage), and each ends when all know what was found.
-// Thread-safe.
+// When all have ended their reading, each reader takes parts (TakeParts) and sends those of a block
+// to one of them, which looks for damage (FindDamage). Each ends when all know what was found.
+// Readers of one process share this; those of several processes each have their own of the same
+// checkpoint. Thread-safe.
 class LateChecks {
  public:
   LateChecks();
@@ -53,12 +53,9 @@ class LateChecks {
   LateChecks& operator=(const LateChecks&) = delete;
   ~LateChecks();
 
-  // Every reader, or every rank, calls it, and then either Finish or End.
+  // Every reader calls it, and End at last.
   void Begin() CKPT_EXCLUDES(mutex_);
-  // Reads what nobody has read of the blocks, and compares them. REQUIRES: all that began have
-  // ended their reading. Errors: those of reading; kChecksum, described as by a checked storage. All
-  // callers get the same one.
-  Status Finish() CKPT_EXCLUDES(mutex_);
+  void End() CKPT_EXCLUDES(mutex_);
 
   // What the readers of this process have read since Begin of blocks that they read in parts. Each
   // part is given to one caller. REQUIRES: all that began in this process have ended their reading.
@@ -71,7 +68,6 @@ class LateChecks {
   // What is wrong with a block that FindDamage returned, here or in another process. It is read
   // again, to find the bit. Errors: kChecksum; those of reading.
   Status Describe(const BlockPart& damaged) CKPT_EXCLUDES(mutex_);
-  void End() CKPT_EXCLUDES(mutex_);
 
   // For the checked storage: whether somebody has begun.
   [[nodiscard]] bool are_late() const { return callers_ != 0; }
@@ -101,8 +97,6 @@ class LateChecks {
   std::map<Name, std::unique_ptr<Pending>> pending_ CKPT_GUARDED_BY(mutex_);
   // By number; those that were read and those that were opened to compare them.
   std::map<std::uint32_t, std::shared_ptr<const FileOfBlocks>> files_ CKPT_GUARDED_BY(mutex_);
-  Mutex finish_mutex_;
-  Status failure_ CKPT_GUARDED_BY(finish_mutex_);  // of Finish
 };
 
 }  // namespace ckpt

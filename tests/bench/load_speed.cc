@@ -6,6 +6,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "core/checkpoint/read.h"
 #include "core/exec/task_pool.h"
 #include "core/io/posix_storage.h"
+#include "core/manifest/block_part.h"
 #include "core/manifest/late_checks.h"
 #include "core/tensor/blocks.h"
 #include "core/tensor/box.h"
@@ -78,6 +80,12 @@ Result<std::vector<Piece>> ListPieces(const CheckpointIndex& index, std::uint64_
   return pieces;
 }
 
+// Compares the blocks of which two pieces have parts.
+Status Compare(LateChecks& late) {
+  CKPT_ASSIGN_OR_RETURN(const std::optional<BlockPart> damaged, late.FindDamage(late.TakeParts()));
+  return damaged ? late.Describe(*damaged) : OkStatus();
+}
+
 Status ReadAll(const Settings& settings, std::map<std::string, Bytes>& memory) {
   CKPT_ASSIGN_OR_RETURN(
       const OpenedCheckpoint opened,
@@ -87,7 +95,6 @@ Status ReadAll(const Settings& settings, std::map<std::string, Bytes>& memory) {
   const std::uint64_t piece_bytes = opened.manifest ? kPieceBytes : ~std::uint64_t{0} >> 1;
   CKPT_ASSIGN_OR_RETURN(const std::vector<Piece> pieces,
                         ListPieces(opened.source->index(), piece_bytes, memory));
-  // Blocks of which two pieces have parts are compared when both were read.
   const std::shared_ptr<LateChecks>& late = opened.late_checks;
   if (late != nullptr) late->Begin();
   const auto read = [&](std::size_t p, std::size_t /*worker*/) -> Status {
@@ -95,9 +102,10 @@ Status ReadAll(const Settings& settings, std::map<std::string, Bytes>& memory) {
     return ReadBox(*opened.source, *piece.tensor, piece.box, piece.out, kBudgetBytes);
   };
   Status done = RunTasks(pieces.size(), settings.threads, std::stop_token(), read);
-  if (late != nullptr)
-    CKPT_RETURN_IF_ERROR(late->Finish());  // damaged bytes explain all other errors
-  return done;
+  if (late == nullptr) return done;
+  Status compared = Compare(*late);
+  late->End();
+  return compared.ok() ? done : compared;  // damaged bytes explain all other errors
 }
 
 int Main(int argc, char** argv) {

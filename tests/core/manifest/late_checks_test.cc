@@ -1,5 +1,5 @@
 // Parts of blocks that are given before their check: nothing is read twice, and no damage passes
-// Finish.
+// the comparison.
 #include "core/manifest/late_checks.h"
 
 #include <algorithm>
@@ -66,6 +66,14 @@ class LateChecksTest : public ::testing::Test {
     return file_->ReadAt(offset, out);
   }
 
+  // What one reader finds in all parts. Then all end.
+  Status Finish(int num_readers = 1) {
+    const Result<std::optional<BlockPart>> found = late_->FindDamage(late_->TakeParts());
+    Status status = found.ok() && *found ? late_->Describe(**found) : found.status();
+    for (int r = 0; r < num_readers; ++r) late_->End();
+    return status;
+  }
+
   Bytes content_;
   std::unique_ptr<Storage> disk_ = MakeMemoryStorage();
   CountingStorage counting_{*disk_};
@@ -76,15 +84,15 @@ class LateChecksTest : public ::testing::Test {
 
 // One after the other, so that no two of them use a block at the same time.
 TEST_F(LateChecksTest, ReadersThatDivideAFileReadNoByteTwice) {
-  constexpr std::uint64_t kReaders = 10;
-  for (std::uint64_t r = 0; r < kReaders; ++r) late_->Begin();
+  constexpr int kReaders = 10;
+  for (int r = 0; r < kReaders; ++r) late_->Begin();
   for (std::uint64_t r = kReaders; r-- > 0;) {
     const std::uint64_t begin = kFile * r / kReaders;
     Bytes out(kFile * (r + 1) / kReaders - begin);
     ASSERT_THAT(file_->ReadAt(begin, out), IsOk());
     EXPECT_TRUE(std::ranges::equal(out, ByteSpan(content_).subspan(begin, out.size())));
   }
-  for (std::uint64_t r = 0; r < kReaders; ++r) EXPECT_THAT(late_->Finish(), IsOk());
+  EXPECT_THAT(Finish(kReaders), IsOk());
   EXPECT_EQ(counting_.bytes_read(), kFile);
   // All of it was checked by that.
   ASSERT_THAT(Read(5, 10), IsOk());
@@ -109,7 +117,7 @@ TEST_F(LateChecksTest, PartsMayOverlapAndComeInAnyOrder) {
     }
     // A block of which nothing was read was not compared.
     if (damaged < kFile && met.ok()) met = Read(damaged / kWhole * kWhole, 1);
-    const Status finished = late_->Finish();
+    const Status finished = Finish();
     if (damaged < kFile) {
       EXPECT_THAT(met.ok() ? finished : met, FailsWith(ErrorKind::kChecksum)) << damaged;
       Put(damaged, content_[damaged]);
@@ -120,31 +128,37 @@ TEST_F(LateChecksTest, PartsMayOverlapAndComeInAnyOrder) {
   }
 }
 
-TEST_F(LateChecksTest, FinishReadsTheRestOfABlockAndFindsTheDamageThere) {
+TEST_F(LateChecksTest, TheRestOfABlockIsReadAndTheDamageFoundThere) {
   Flip(kWhole + 500'000);
   late_->Begin();
   ASSERT_THAT(Read(kWhole + 10, 100), IsOk());
   ASSERT_THAT(Read(2 * kWhole - 100, 200), IsOk());
   EXPECT_EQ(counting_.bytes_read(), 300);
-  const Status finished = late_->Finish();
+  const Status finished = Finish();
   ASSERT_THAT(finished, FailsWith(ErrorKind::kChecksum));
   EXPECT_EQ(finished.first().message, "bit 3 of byte 1548576 is flipped");
   EXPECT_EQ(finished.first().file, "/ck/data [1048576, +1048576)");
 }
 
-TEST_F(LateChecksTest, AllThatBeganGetTheSameFailure) {
+TEST_F(LateChecksTest, AllThatBeganCanDescribeTheDamageThatOneHasFound) {
   Flip(7);
   late_->Begin();
   late_->Begin();
   ASSERT_THAT(Read(100, 100), IsOk());
-  const Status first = late_->Finish();
+  const Result<std::optional<BlockPart>> found = late_->FindDamage(late_->TakeParts());
+  ASSERT_THAT(found, IsOk());
+  ASSERT_TRUE(*found);
+  EXPECT_THAT(late_->TakeParts(), ::testing::IsEmpty()) << "each part is given once";
+  const Status first = late_->Describe(**found);
+  late_->End();
   EXPECT_THAT(first, FailsWith(ErrorKind::kChecksum));
-  EXPECT_EQ(late_->Finish().ToString(), first.ToString());
+  EXPECT_EQ(late_->Describe(**found).ToString(), first.ToString());
+  late_->End();
   // What is read later is another matter.
   Put(7, content_[7]);
   late_->Begin();
   ASSERT_THAT(Read(100, 100), IsOk());
-  EXPECT_THAT(late_->Finish(), IsOk());
+  EXPECT_THAT(Finish(), IsOk());
 }
 
 // The part was read of a block that has been mended since.
@@ -153,17 +167,17 @@ TEST_F(LateChecksTest, WhatWasReadIsComparedNotWhatIsThereLater) {
   late_->Begin();
   ASSERT_THAT(Read(0, 100), IsOk());
   Put(50, content_[50]);
-  const Status finished = late_->Finish();
+  const Status finished = Finish();
   ASSERT_THAT(finished, FailsWith(ErrorKind::kChecksum));
   EXPECT_EQ(finished.first().file, "/ck/data [0, +1048576)");
 }
 
-TEST_F(LateChecksTest, ChecksAtOnceBeforeBeginAndAfterFinish) {
+TEST_F(LateChecksTest, ChecksAtOnceBeforeBeginAndAfterEnd) {
   Flip(7);
   EXPECT_THAT(Read(100, 100), FailsWith(ErrorKind::kChecksum));
   late_->Begin();
   ASSERT_THAT(Read(kWhole, 100), IsOk());
-  ASSERT_THAT(late_->Finish(), IsOk());
+  ASSERT_THAT(Finish(), IsOk());
   EXPECT_THAT(Read(100, 100), FailsWith(ErrorKind::kChecksum));
 }
 
@@ -172,7 +186,7 @@ TEST_F(LateChecksTest, HandsErrorsOfReadingOn) {
   ASSERT_THAT(Read(100, 100), IsOk());
   counting_.FailReads();
   EXPECT_THAT(Read(300, 100), FailsWith(ErrorKind::kIo));
-  EXPECT_THAT(late_->Finish(), FailsWith(ErrorKind::kIo));
+  EXPECT_THAT(Finish(), FailsWith(ErrorKind::kIo));
 }
 
 TEST_F(LateChecksTest, ThreadsMayReadAtOnce) {
@@ -192,7 +206,7 @@ TEST_F(LateChecksTest, ThreadsMayReadAtOnce) {
         });
       }
     }
-    for (int r = 0; r < 8; ++r) EXPECT_THAT(late_->Finish(), IsOk());
+    EXPECT_THAT(Finish(8), IsOk());
     EXPECT_EQ(counting_.bytes_read() - before, kFile);
   }
 }
