@@ -56,8 +56,8 @@ struct Format {
   // Where config.json, the tokenizer and other side files lie in a checkpoint. Empty: among its own
   // files.
   std::string_view assets_directory = kAssetsDirectory;
-  // Where a checkpoint has the files of its own tokenizer, if it has them. They count more than those of
-  // a published model. Empty: nowhere.
+  // Where a checkpoint has the files of its own tokenizer, if it has them. They count more than
+  // those of a published model. Empty: nowhere.
   std::string_view tokenizer_directory = {};
   // Its readers know the model from config.json alone: a checkpoint needs one, and one that is true
   // of its weights.

@@ -37,8 +37,9 @@ class TranslationTable {
                                         const layout::IncludeResolver& includes = {},
                                         const layout::Definitions& facts = {});
 
-  // Errors: kUnsupported (a requirement does not hold, a closed object has members that nothing
-  // reads, a null that is not nullable; all of them), and those of Expr::Evaluate, naming the line's name.
+  // Errors, with the name of the line: kUnsupported (a requirement does not hold, a closed object
+  // has members that nothing reads, a null that is not nullable; all of them), those of
+  // Expr::Evaluate.
   [[nodiscard]] Result<NamedValues> Translate(const layout::Configuration& config) const;
   // The same as a configuration, without what is null.
   [[nodiscard]] Result<layout::Configuration> TranslatePresent(

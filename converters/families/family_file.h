@@ -28,8 +28,8 @@ struct Family {
   std::optional<layout::Expr> match;
   // Of its `let class_NAME = EXPR` lines what follows `let`, by name: facts that no key says.
   std::vector<std::pair<std::string, std::string>> class_facts;
-  // Every other line, at the place that it has in the file: a layout table, which only the family of
-  // the model at hand needs.
+  // Every other line, at the place that it has in the file: a layout table, which only the family
+  // of the model at hand needs.
   std::string layout_text;
   std::string file;  // for errors
 };

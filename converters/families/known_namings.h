@@ -29,8 +29,8 @@ struct KnownNaming {
 
 [[nodiscard]] std::span<const KnownNaming> KnownNamings();
 
-// What the trainer calls the tensors of a model, in every family that it computes. People do not ask
-// for it.
+// What the trainer calls the tensors of a model, in every family that it computes. People do not
+// ask for it.
 inline constexpr char kTrainerNaming[] = "trainer";
 
 // What published models are called. Digests under it can be compared, whatever the format.

@@ -53,10 +53,10 @@ struct CompareOptions {
 };
 
 // Checkpoints whose tensors have the same keys are compared as they are stored. Others are compared
-// as models if both are understood and have different namings, or forms of one: by weights, B in the
-// names and shapes of A. Rows that pad a vocabulary are zeros on both sides then, and copies that a
-// side stores of other tensors (a tied head) are pairs of their own. What is no model, or has A's
-// own naming, is compared as it is stored.
+// as models if both are understood and have different namings, or forms of one: by weights, B in
+// the names and shapes of A. Rows that pad a vocabulary are zeros on both sides then, and copies
+// that a side stores of other tensors (a tied head) are pairs of their own. What is no model, or
+// has A's own naming, is compared as it is stored.
 //
 // A side without a config.json takes that of the other.
 //

@@ -111,9 +111,9 @@ struct ConvertReport {
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options);
 
 // Carries it out: writes beside the target, verifies, publishes by one rename. A worker writes its
-// part alone. Errors: those of Execute, WriteParity, EnterAsWorker and MergeWorkers; kValueMismatch (the result read back is not the source: nothing is
-// published). A conversion that was stopped, or that found the disk full, can be resumed: the hint
-// says how.
+// part alone. Errors: those of Execute, WriteParity, EnterAsWorker and MergeWorkers; kValueMismatch
+// (the result read back is not the source: nothing is published). A conversion that was stopped, or
+// that found the disk full, can be resumed: the hint says how.
 Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& prepared,
                                     const ConvertOptions& options);
 

@@ -18,8 +18,8 @@
 
 namespace ckpt {
 
-// Digests that were computed already, of tensors that recipes make of one source. Two tensors of the
-// same recipe, shape and dtype are the same bytes, whatever they are called.
+// Digests that were computed already, of tensors that recipes make of one source. Two tensors of
+// the same recipe, shape and dtype are the same bytes, whatever they are called.
 class KnownDigests {
  public:
   // The digest (hex) of the tensor of this shape in the recipe's dtype. `recipe` must outlive this.

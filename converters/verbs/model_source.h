@@ -97,8 +97,8 @@ inline constexpr std::string_view kLeftOutOnRequest = "left out on request";
 [[nodiscard]] std::optional<std::string> KeyInTarget(const OpenModelOptions& options,
                                                      const std::string& key);
 
-// The tensors as they are stored, under their own keys: `family` is null. Only the choice of tensors
-// is looked at. Errors: those of OpenModel about the checkpoint and the patterns.
+// The tensors as they are stored, under their own keys: `family` is null. Only the choice of
+// tensors is looked at. Errors: those of OpenModel about the checkpoint and the patterns.
 Result<ModelSource> TakeAsStored(Storage& storage,
                                  std::shared_ptr<const OpenedCheckpoint> checkpoint,
                                  const OpenModelOptions& options);

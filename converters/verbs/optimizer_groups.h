@@ -27,7 +27,7 @@ class OptimizerGroups {
   [[nodiscard]] const std::vector<ParamGroup>& groups() const { return groups_; }
 
   // The position in groups() of a tensor, by how it is made of what the optimizer keeps first for
-  // every weight; of a run that keeps nothing, by its shape, or nothing if the run names parameters.
+  // every weight. Of a run that keeps nothing: by its shape, or nothing if it names parameters.
   //
   // Errors: kMissing (what it is made of is in no group), kUnsupported (it is made of weights of
   // several groups).

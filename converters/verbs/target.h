@@ -35,10 +35,10 @@ struct Target {
 // model from its configuration alone, they expect the usual names.
 [[nodiscard]] bool MayChooseNaming(const Format& container);
 
-// The choices of the target's naming: what the user asked for, what "original" stands for; else what
-// the source's own form is, or what its configuration says, where the naming has such a choice.
-// Errors: kUsage (the container or the family's table cannot have the naming that was asked for),
-// kUnsupported (the table lacks the container's usual one).
+// The choices of the target's naming: what the user asked for, what "original" stands for; else
+// what the source's own form is, or what its configuration says, where the naming has such a
+// choice. Errors: kUsage (the container or the family's table cannot have the naming that was asked
+// for), kUnsupported (the table lacks the container's usual one).
 Result<layout::Choices> ChoicesOf(const Target& target, const ModelSource& model);
 
 }  // namespace ckpt

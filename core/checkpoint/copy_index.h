@@ -6,7 +6,7 @@
 
 namespace ckpt {
 
-// Files, encodings and problems. REQUIRES: `to` is empty; so files and encodings keep their numbers.
+// Files, encodings and problems. REQUIRES: `to` is empty, so that all keep their numbers.
 void BeginCopy(const CheckpointIndex& from, IndexBuilder& to);
 
 // A tensor of `from`, its chunks in their order. REQUIRES: BeginCopy.

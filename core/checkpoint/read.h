@@ -23,8 +23,8 @@ struct FileRead {
   StridedCopy copy;
 };
 
-// The reads that perform `copy`, in order: runs that lie within 64 KiB of each other share one, of at
-// most `scratch_bytes`. A pure function: what Gatherer does, and what a plan counts.
+// The reads that perform `copy`, in order: runs that lie within 64 KiB of each other share one, of
+// at most `scratch_bytes`. A pure function: what Gatherer does, and what a plan counts.
 Status PlanReads(const StridedCopy& copy, std::uint64_t scratch_bytes,
                  const std::function<Status(const FileRead&)>& visit);
 

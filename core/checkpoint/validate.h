@@ -13,7 +13,7 @@ namespace ckpt {
 // Everything that is wrong with the index, its own problems() first. If there is no error, every
 // element of every tensor is stored exactly once (or in equal replicas), in bytes that exist.
 //
-//   kResource      the byte size of a shape overflows; chunks too tangled to prove that they cover it
+//   kResource      the byte size of a shape overflows; chunks too tangled to prove the cover
 //   kBadMetadata   a chunk has another number of dims than its tensor, or a negative size
 //   kOutOfRange    a chunk outside its tensor, or bytes outside their file
 //   kOverlap       two chunks share elements; as a warning: the same chunk listed twice in one file

@@ -19,8 +19,8 @@
 
 namespace ckpt {
 
-// A tensor of the target. Each of its chunks is one contiguous interval of the tensor's C order: one
-// place in the first dims, a range of the next one, whole in the last ones. Most are row blocks.
+// A tensor of the target. Each of its chunks is one contiguous interval of the tensor's C order:
+// one place in the first dims, a range of the next one, all of the last ones. Most are row blocks.
 struct TargetTensor {
   std::string key;
   DType dtype = DType::kFloat32;

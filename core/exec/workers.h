@@ -34,9 +34,8 @@ Result<WorkerId> ParseWorkerId(std::string_view text);
 // worker writes all tensors that share files.
 [[nodiscard]] std::size_t CountShares(const WritePlan& plan);
 
-// Which tensors the worker writes, parallel to the plan's: a range of them. Ranges are chosen so that
-// the worker with the most bytes has as few as can be, and every one has a tensor if there are
-// enough.
+// Which tensors the worker writes, parallel to the plan's: a range of them. The ranges give the
+// worker with the most bytes as few as can be, and every worker a tensor if there are enough.
 [[nodiscard]] std::vector<bool> TensorsOf(const WritePlan& plan, const WorkerId& worker);
 
 // A worker's place in a staging directory, while it writes.

@@ -1,4 +1,4 @@
-// A directory that is filled beside its final name and gets that name in one atomic step. Or a file,
+// A directory that is filled beside its final name and gets that name in one atomic step; or a file
 // that is written in such a directory.
 #ifndef CKPT_CORE_IO_STAGED_DIRECTORY_H_
 #define CKPT_CORE_IO_STAGED_DIRECTORY_H_

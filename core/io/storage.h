@@ -43,8 +43,8 @@ class ReadableFile {
   virtual Status ReadAt(std::uint64_t offset, MutableByteSpan out) const = 0;
   // The same for a reader that looks at what was read (for its checksum, say): shows `seen` every
   // piece of `out`, in order, while the processor's caches hold it. The kernel copies a long read
-  // past them, and whoever looks at it afterwards fetches all of it from memory again. Errors: those
-  // of ReadAt, and of `seen`, which end the reading.
+  // past them, and whoever looks at it afterwards fetches all of it from memory again. Errors:
+  // those of ReadAt, and of `seen`, which end the reading.
   virtual Status ReadInPieces(std::uint64_t offset, MutableByteSpan out,
                               const std::function<Status(ByteSpan)>& seen) const;
 

@@ -8,8 +8,8 @@
 
 namespace ckpt {
 
-// Appends `value`, with its members in their order. Errors: those of JsonCursor, for a value that has
-// no text of its kind.
+// Appends `value`, with its members in their order. Errors: those of JsonCursor, for a value that
+// has no text of its kind.
 Status CopyJson(const JsonCursor& value, JsonWriter& json);
 
 }  // namespace ckpt

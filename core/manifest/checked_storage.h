@@ -49,8 +49,8 @@ class LateIndex {
 // VerifyManifest. With an `index`, kChecksum names the tensor or object that owns the flipped bit,
 // or all of the damaged block. It need not be the tensor that was asked for, since a block may hold
 // many.
-// Cost: one checksum over what is read, rounded up to blocks; memory for 32 blocks, and for one more
-// per reading thread; none while checks are late.
+// Cost: one checksum over what is read, rounded up to blocks; memory for 32 blocks, and for one
+// more per reading thread; none while checks are late.
 [[nodiscard]] std::shared_ptr<Storage> MakeCheckedStorage(
     Storage& storage, const Path& directory, std::shared_ptr<const Manifest> manifest,
     std::shared_ptr<LateIndex> index = nullptr, std::shared_ptr<LateChecks> late = nullptr);

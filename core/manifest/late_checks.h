@@ -1,4 +1,4 @@
-// LateChecks: readers that share blocks read no byte twice, and all is checked when they have ended.
+// LateChecks: readers that share blocks read no byte twice, and all is checked in the end.
 #ifndef CKPT_CORE_MANIFEST_LATE_CHECKS_H_
 #define CKPT_CORE_MANIFEST_LATE_CHECKS_H_
 
@@ -60,9 +60,9 @@ class LateChecks {
   // What the readers of this process have read since Begin of blocks that they read in parts. Each
   // part is given to one caller. REQUIRES: all that began in this process have ended their reading.
   [[nodiscard]] std::vector<BlockPart> TakeParts() CKPT_EXCLUDES(mutex_);
-  // Compares the blocks of `parts`, which are all that anybody has read of them, in any order. Reads
-  // what is missing. Returns a block that is not as it was written, as the part that is all of it
-  // and has the checksum that was found; nothing if there is none. Errors: those of reading.
+  // Compares the blocks of `parts`, which are all that anybody has read of them, in any order.
+  // Reads what is missing. Returns a block that is not as it was written, as the part that is all
+  // of it and has the checksum that was found; nothing if there is none. Errors: those of reading.
   // REQUIRES: the caller has begun.
   Result<std::optional<BlockPart>> FindDamage(std::vector<BlockPart> parts) CKPT_EXCLUDES(mutex_);
   // What is wrong with a block that FindDamage returned, here or in another process. It is read

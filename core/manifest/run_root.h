@@ -13,8 +13,8 @@ namespace ckpt {
 struct RunRoot {
   // The file in it that names the checkpoint to resume from (IsTracker).
   std::string_view tracker_name;
-  // A file of a checkpoint that lies beside the tracker once more, of the checkpoint that the tracker
-  // names, and what it is called there. Empty: there is none. A checkpoint need not have it.
+  // A file of checkpoints, and the name of its copy beside the tracker: that of the checkpoint that
+  // the tracker names. Empty: there is none. A checkpoint need not have it.
   std::string_view copied_file = {};
   std::string_view copy_name = {};
   // The directory in it for weights that do not come from a run.

@@ -23,7 +23,7 @@ namespace ckpt {
 //   kMissingFile   a file of the manifest does not exist
 //   kTruncated     it is shorter
 //   kSizeMismatch  it is longer
-//   kChecksum      a block differs; `file` gives its extent, the message the one flipped bit, if any
+//   kChecksum      a block differs; `file` gives its extent, the message the only flipped bit
 //   kValueMismatch (warning) the tracker beside the checkpoint is absent, or was rewritten
 //                  and still is a tracker
 //   kLeftover      (warning) a file that the manifest does not know

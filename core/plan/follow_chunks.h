@@ -18,9 +18,8 @@ struct RowsFromFile {
   FileId file = 0;
 };
 
-// The blocks of `target` in order: of rows, or of parts of rows if a row comes from several files, as
-// where layers are stacked. Neighbours from the same file are joined; rows that are all zeros belong
-// to file 0.
+// The blocks of `target` in order: of rows, or of parts of rows if a row comes from several files
+// (stacked layers). Neighbours from the same file are joined; rows of zeros belong to file 0.
 //
 // REQUIRES: the recipe covers the target, and source chunks cover their tensors.
 // Errors: kUnsupported (elements of several files interleave).

@@ -14,8 +14,9 @@
 namespace ckpt {
 
 // Calls `visit` for every chunk of `chunks` that holds elements of the nest, with its box and with
-// the parts of the nest that lie in it. Together these copy each element once: of replicas the first
-// is taken. `chunks` are those of `tensor`, the nest's source, or all that can hold elements of it.
+// the parts of the nest that lie in it. Together these copy each element once: of replicas the
+// first is taken. `chunks` are those of `tensor`, the nest's source, at least all that can hold
+// elements of the nest.
 //
 // Errors: those of `visit`; kCoverage (no chunk holds part of the nest).
 Status ForEachStoredPart(const CheckpointIndex& index, const GlobalTensor& tensor,
@@ -24,8 +25,8 @@ Status ForEachStoredPart(const CheckpointIndex& index, const GlobalTensor& tenso
                                                     std::span<const layout::Nest> parts)>& visit);
 
 // The copy for a part: from a chunk whose box is `stored` and whose elements lie `strides` (in
-// elements) apart, into the C order of the target box `box`. Offsets count from the first element of
-// each.
+// elements) apart, into the C order of the target box `box`. Offsets count from the first element
+// of each.
 [[nodiscard]] StridedCopy CopyOfPart(const layout::Nest& part, const Box& stored, DimsView strides,
                                      DType dtype, const Box& box);
 

@@ -23,8 +23,8 @@ namespace ckpt {
 
 struct RunRequest {
   std::vector<TargetTensor> tensors;
-  // Parallel: the row blocks of each, and which process writes them (RowsFromFile::file). Empty: one
-  // process writes all.
+  // Parallel: the row blocks of each, and which process writes them (RowsFromFile::file). Empty:
+  // one process writes all.
   std::vector<std::vector<RowsFromFile>> placed;
   // Its groups' parameters under the format's names, without prefix.
   TrainingRun run;

@@ -14,10 +14,9 @@ namespace ckpt {
 inline constexpr std::size_t kMaxYamlEvents = 1'000'000;
 
 // Whether the parser gets to the end of `text`, or to a syntax error, after at most kMaxYamlEvents
-// events, and no more than its length allows: the begin or the end of a document, list or mapping, a
-// plain value, an alias. yaml-cpp 0.7 never
-// ends where a document begins with a comma, and takes all memory if it makes nodes meanwhile. Call
-// this before YAML::Load. Costs as much as to parse the text.
+// events, and no more than its length allows: the begin or the end of a document, list or mapping,
+// a plain value, an alias. yaml-cpp 0.7 never ends where a document begins with a comma, and takes
+// all memory if it makes nodes meanwhile. Call this before YAML::Load. Cost: that of parsing.
 //
 // Errors: kResource.
 [[nodiscard]] Status CheckYamlEvents(std::string_view text);

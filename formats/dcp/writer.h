@@ -65,12 +65,12 @@ struct WriterOptions {
   std::string directory = {};
 };
 
-// One file `__0_<n>.distcp` after the other, objects and known tensors first, and `.metadata`. Items start at
-// multiples of 64 bytes, which makes every payload aligned; the gaps belong to no item. Compressed
-// ones follow each other without gaps, and `.metadata` is made when their places are known.
+// One file `__0_<n>.distcp` after the other, objects and known tensors first, and `.metadata`.
+// Items start at multiples of 64 bytes, so that every payload is aligned; gaps belong to no item.
+// Compressed ones have no gaps, and `.metadata` is made when their places are known.
 //
-// Errors: kAlreadyExists (a key twice), kSizeMismatch (a known tensor has too few values or too many),
-// kResource.
+// Errors: kAlreadyExists (a key twice), kSizeMismatch (a known tensor has too few values or too
+// many), kResource.
 Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions& options);
 
 }  // namespace ckpt::dcp

@@ -40,9 +40,9 @@ inline constexpr std::string_view kTrainStateKey = "train_state";
 // `source`, the checkpoint in `directory`, with these files as two more objects: the configuration,
 // and the numbers of the train state. `source` itself if there are none.
 //
-// Errors: those of reading them: kIo, kResource, kBadMetadata (no YAML, a train state that is not one
-// number under each name), those of torch files. kBadMetadata (an object of the checkpoint has the
-// key of one of them).
+// Errors: those of reading them: kIo, kResource, kBadMetadata (no YAML, a train state that is not
+// one number under each name), those of torch files. kBadMetadata (an object of the checkpoint has
+// the key of one of them).
 Result<std::unique_ptr<CheckpointSource>> WithBridgeFiles(std::unique_ptr<CheckpointSource> source,
                                                           Storage& storage, const Path& directory);
 
@@ -54,7 +54,7 @@ Result<std::unique_ptr<CheckpointSource>> WithBridgeFiles(std::unique_ptr<Checkp
 // `consumed_train_samples`, `skipped_train_samples`, `consumed_valid_samples` and
 // `num_floating_point_operations_so_far`. Nothing if there is no configuration of a model.
 //
-// Errors: those of ReadObject; kBadMetadata; kUnsupported (no argument says what the model computes).
+// Errors: those of ReadObject; kBadMetadata; kUnsupported (arguments cannot say what the model is).
 Result<layout::Configuration> ReadBridgeArgs(const CheckpointSource& source);
 
 struct BridgeTree {

@@ -35,12 +35,12 @@ extern const RunRoot kRunRoot;
 Result<std::vector<std::int64_t>> ListIterations(Storage& storage, const Path& root);
 
 // The name of the directory that the tracker of `root` names: kReleaseDirectory or that of an
-// iteration. Without a tracker, latest_train_state.pt says it, which is all that the first versions of
-// Megatron-Bridge wrote. Errors: kBadMetadata (it names neither), kIo, those of torch files.
+// iteration. Without a tracker, latest_train_state.pt says it, which is all that the first versions
+// of Megatron-Bridge wrote. Errors: kBadMetadata (it names neither), kIo, those of torch files.
 Result<std::string> ReadTracker(Storage& storage, const Path& root);
 
-// Makes the tracker name `iteration`, and latest_train_state.pt be its train state, or not be there; a
-// reader sees the old of each or the new.
+// Makes the tracker name `iteration`, and latest_train_state.pt be its train state, or not be
+// there; a reader sees the old of each or the new.
 Status PointTrackerTo(Storage& storage, const Path& root, std::int64_t iteration);
 
 // Whether the name belongs to the rest of an interrupted save or removal, which is no checkpoint.
@@ -56,8 +56,8 @@ struct Retention {
   std::set<std::int64_t> not_counted = {};
 };
 
-// Of the iterations up to `newest` that count, hides all but the last `keep`: each gets a name that no
-// reader takes for a checkpoint. Costs no more than the renames.
+// Of the iterations up to `newest` that count, hides all but the last `keep`: each gets a name that
+// no reader takes for a checkpoint. Costs no more than the renames.
 Status HideOldIterations(Storage& storage, const Path& root, const Retention& retention);
 // Removes what was hidden, also by a run that was interrupted before it removed it.
 Status RemoveHidden(Storage& storage, const Path& root);

@@ -12,8 +12,8 @@
 
 namespace ckpt::megatron {
 
-// The scheduler counts samples, in whole batches. A run resumes where it stands at the same update as
-// the optimizer. `key` names the object in errors.
+// The scheduler counts samples, in whole batches. A run resumes where it stands at the same update
+// as the optimizer. `key` names the object in errors.
 //
 // If `args` do not say the batch, it is what the iterations consumed each. A run of another program
 // may have counted no samples at all (`run` and its schedule are at 0): then there is nothing to

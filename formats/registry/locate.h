@@ -18,11 +18,13 @@ struct CheckpointLocation {
 };
 
 // Resolves `path`, which may be
-//   a Megatron root: `latest_checkpointed_iteration.txt` names iter_%07d or release, unless
-//   `iteration` is given; a folder of step-N: the newest complete one, or the one `iteration`
-//   names; the folder of a model in the Hugging Face hub's cache: the snapshot that `refs/main`
-//   names, or the only one; a checkpoint's own directory, or a file that stands for it (.metadata, an index.json);
-//   any other file.
+//  - a Megatron root: `latest_checkpointed_iteration.txt` names iter_%07d or release, unless
+//    `iteration` is given;
+//  - a folder of step-N: the newest complete one, or the one that `iteration` names;
+//  - the folder of a model in the Hugging Face hub's cache: the snapshot that `refs/main` names, or
+//    the only one;
+//  - a checkpoint's own directory, or a file that stands for it (.metadata, an index.json);
+//  - any other file.
 //
 // Errors: kNotFound, kIo, kBadMetadata (the tracker, refs/main), kIncomplete (only interrupted
 // saves), kUsage (`iteration` where there is nothing to choose from, several snapshots and no

@@ -1,7 +1,8 @@
 // The header of a safetensors file: a length, and a JSON object that says where each tensor lies.
 //
 //   u64le  N               length of the JSON text
-//   N bytes                {"__metadata__": {text: text}, "<name>": {"dtype", "shape", "data_offsets": [begin, end]}, …}
+//   N bytes                {"__metadata__": {text: text},
+//                           "<name>": {"dtype", "shape", "data_offsets": [begin, end]}, …}
 //   payload                the tensors end to end: no holes, no overlaps, nothing behind the last
 //
 // docs/formats/safetensors.md gives the rules; everything here is a pure function of bytes.

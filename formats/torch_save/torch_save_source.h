@@ -58,8 +58,8 @@ class TorchSaveSource final : public CheckpointSource {
   [[nodiscard]] Protection protection() const override { return protection_; }
 
   // Every tensor whose key begins with `prefix`, for readers of the files of all ranks. (In the
-  // index, parts are objects.) Valid as long as this object. Errors, of all tensors at once: those of RebuildTensor, kUnsupported (a
-  // placement that is not read, a tensor that is no plain array), kBadItem.
+  // index, parts are objects.) Valid as long as this object. Errors, of all tensors at once: those
+  // of RebuildTensor, kUnsupported (a placement that is not read, no plain array), kBadItem.
   [[nodiscard]] Result<std::vector<RankPart>> RankParts(std::string_view prefix = {}) const;
   // As Locate, of RankPart::local or a part of it.
   [[nodiscard]] Result<StoredArray> LocatePart(const torch_save::RebuiltTensor& local) const;

@@ -1,5 +1,5 @@
-// What every HostGroup, and Collectives of any device over it, promise on any number of ranks. A kind
-// of world and device instantiates CollectivesSuite.
+// What every HostGroup, and Collectives of any device over it, promise on any number of ranks. A
+// kind of world and device instantiates CollectivesSuite.
 #ifndef CKPT_TESTS_CONFORMANCE_COLLECTIVES_SUITE_H_
 #define CKPT_TESTS_CONFORMANCE_COLLECTIVES_SUITE_H_
 
@@ -36,8 +36,8 @@ struct WorldCase {
   std::string why_skipped = {};  // empty: it runs
   // A rank's device.
   std::function<Result<std::unique_ptr<Device>>(int rank)> make_device;
-  // Whether ranks may call two groups in different orders: every queue runs by itself, and ranks do not
-  // read each other's memory.
+  // Whether ranks may call two groups in different orders: every queue runs by itself, and ranks do
+  // not read each other's memory.
   bool may_swap_groups = false;
   // Runs `body(world)` on every rank that lives in this process.
   std::function<Status(const std::function<Status(HostGroup& world)>& body)> run;
@@ -473,8 +473,8 @@ TEST_P(CollectivesSuite, SumsOfHalvesAddUpToTheWholeBitForBit) {
 }
 
 // Ranks enqueue on two groups in different order; each has its own queue, so nothing waits
-// in a circle. Inline queues have no other order than the program's, and ranks that read each other's
-// memory must make all calls in one order.
+// in a circle. Inline queues have no other order than the program's, and ranks that read each
+// other's memory must make all calls in one order.
 TEST_P(CollectivesSuite, TwoGroupsOnTwoQueuesDoNotDisturbEachOther) {
   OnEveryRank([&](TestRank& self) {
     constexpr int kRounds = 30;
@@ -518,8 +518,8 @@ TEST_P(CollectivesSuite, TwoGroupsOnTwoQueuesDoNotDisturbEachOther) {
   });
 }
 
-// The engine's pattern: work makes a shard, a gather waits for it, work waits for the gather. Nothing
-// waits on the host, so that a missing wait shows.
+// The engine's pattern: work makes a shard, a gather waits for it, work waits for the gather.
+// Nothing waits on the host, so that a missing wait shows.
 TEST_P(CollectivesSuite, EventsOrderCollectivesAndWorkOfOtherQueues) {
   OnEveryRank([](TestRank& self) {
     constexpr std::size_t kRounds = 10;

@@ -90,8 +90,8 @@ class OpsSuite : public OpsTest {
     return {Poisoned(DType::kInt32, {tokens, topk}), Poisoned(DType::kInt32, {max_rows}),
             Poisoned(DType::kInt32, {experts + 1})};
   }
-  // Tokens 0, 1, 2 in two slots; row 1 belongs to no choice, one choice has no row, and the last two
-  // rows are not in use.
+  // Tokens 0, 1, 2 in two slots; row 1 belongs to no choice, one choice has no row, and the last
+  // two rows are not in use.
   RowArrays SomeRows() {
     return {Make(DType::kInt32, {3, 2}, {4, 0, 2, -1, 3, 5}),
             Make(DType::kInt32, {8}, {1, -1, 2, 4, 0, 5, 99, 99}),

@@ -25,9 +25,10 @@ struct CrashStateOptions {
 //
 //  - Bytes and size of a file are durable once it was synced, names once their directory was.
 //    Syncing a file does not make its name durable.
-//  - Of each file's other writes, any of these may have happened: none; the first few; the first few
-//    and a part of the next one, cut at a multiple of 512 bytes from either end or with one page of
-//    4 KiB missing; all but one; one alone; only the growth of the file, which then reads as zeros.
+//  - Of each file's other writes, any of these may have happened: none; the first few; the first
+//    few and a part of the next one, cut at a multiple of 512 bytes from either end or with one
+//    page of 4 KiB missing; all but one; one alone; only the growth of the file, which then reads
+//    as zeros.
 //  - Of other changes of names, any set may have happened whose members find what they need: all
 //    sets up to five changes, else the first few, all but one, one alone, and random ones.
 //  - The outcomes of different files, and of names, combine freely. If there are more combinations

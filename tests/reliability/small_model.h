@@ -33,9 +33,9 @@ ConvertOptions ToFile(std::string_view format, const Path& source, const Path& t
 
 // Prepare and run.
 Result<ConvertReport> Convert(Storage& storage, const ConvertOptions& options);
-// The same by this many workers, one after the other, and what completes their work. Those that have
-// finished in an earlier call are left alone; where another run left its files, one process does
-// it.
+// The same by this many workers, one after the other, and what completes their work. Those that
+// have finished in an earlier call are left alone; where another run left its files, one process
+// does it.
 Result<ConvertReport> ConvertByWorkers(Storage& storage, ConvertOptions options, int workers);
 
 // Name below the path → content, of every file; of a file itself the name is empty.
@@ -43,7 +43,8 @@ using Tree = std::map<std::string, std::string>;
 Result<Tree> ReadTree(Storage& storage, const Path& path);
 
 // What a reader of `path` makes of it: opens it, validates the index, compares every byte with the
-// manifest, which must be there unless the format is one file, and digests every tensor as it is stored.
+// manifest, which must be there unless the format is one file, and digests every tensor as it is
+// stored.
 Result<std::string> ReadCheckpoint(Storage& storage, const Path& path);
 
 }  // namespace ckpt::testing

@@ -13,8 +13,8 @@
 
 namespace ckpt::testing {
 
-// Files whose paths do not begin with `below` are left alone, and views are not counted. Thread-safe
-// if the storage behind it is.
+// Files whose paths do not begin with `below` are left alone, and views are not counted.
+// Thread-safe if the storage behind it is.
 class CountingStorage final : public ForwardingStorage {
  public:
   explicit CountingStorage(Storage& behind, const Path& below = {})

@@ -1,4 +1,4 @@
-// ForwardingQueue: a HostQueue that hands every call on, to be derived from by tests that change one.
+// ForwardingQueue: a HostQueue that hands every call on. Tests that change a call derive from it.
 #ifndef CKPT_TESTS_TESTING_FORWARDING_QUEUE_H_
 #define CKPT_TESTS_TESTING_FORWARDING_QUEUE_H_
 

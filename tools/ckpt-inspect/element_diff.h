@@ -13,10 +13,10 @@
 
 namespace ckpt::inspect {
 
-// Elements of one dtype are equal if their bits are, and under a tolerance also if |a - b| is finite
-// and at most absolute + relative * |b|. So a NaN equals a NaN of the same bits and nothing else,
-// and 0.0 differs from -0.0 by 0. Elements of two dtypes are equal if their numbers are; a NaN
-// equals nothing then.
+// Elements of one dtype are equal if their bits are, and under a tolerance also if |a - b| is
+// finite and at most absolute + relative * |b|. So a NaN equals a NaN of the same bits and nothing
+// else, and 0.0 differs from -0.0 by 0. Elements of two dtypes are equal if their numbers are; a
+// NaN equals nothing then.
 struct Tolerance {
   bool exact = true;
   double absolute = 0;
@@ -38,8 +38,8 @@ struct ElementDiff {
   std::int64_t num_differing = 0;
   // Differing elements whose difference is no number, because one of them is a NaN.
   std::int64_t num_nan = 0;
-  // The largest |a - b| of differing elements: of complex ones the distance, of a pair of float4 the
-  // larger difference. Nothing if none is a number.
+  // The largest |a - b| of differing elements: of complex ones the distance, of a pair of float4
+  // the larger difference. Nothing if none is a number.
   std::optional<long double> max_abs;
   std::optional<FirstDifference> first;
 };

@@ -9,19 +9,19 @@
 
 namespace ckpt::inspect {
 
-// Text as it may stand in an element or in a quoted attribute: markup is escaped, control characters
-// and what is not UTF-8 become \xNN.
+// Text as it may stand in an element or in a quoted attribute: markup is escaped, control
+// characters and what is not UTF-8 become \xNN.
 [[nodiscard]] std::string EscapeHtml(std::string_view text);
 
 // A JSON document as it may stand in a <script>: no character of it can end the element.
 [[nodiscard]] std::string EscapeScript(std::string_view json);
 
-// The page: what the checkpoint is, sizes by dtype, by rank and by file, where the chunks lie in the
-// files (inline SVG), and a table of tensors to search. It loads nothing and runs no script but its
-// own, which its policy names by hash. Every text of the checkpoint is escaped; long keys are cut.
+// The page: what the checkpoint is, sizes by dtype, by rank and by file, where the chunks lie in
+// the files (inline SVG), and a table of tensors to search. It loads nothing and runs no script but
+// its own, which its policy names by hash. Texts of the checkpoint are escaped, and long keys cut.
 //
-// Bounded whatever the checkpoint holds: a limited number of tensors, files and rectangles is shown,
-// and how many are left out is said.
+// Bounded whatever the checkpoint holds: a limited number of tensors, files and rectangles is
+// shown, and how many are left out is said.
 [[nodiscard]] std::string MakePage(const ListedCheckpoint& checkpoint);
 
 }  // namespace ckpt::inspect

@@ -35,8 +35,8 @@ struct BenchOptions {
   bool print_config = false;
 };
 
-// Errors: kUsage (no such model; tokens that `seq` does not divide; `exposed` with one rank; `balanced`
-// without experts, or with a router that is limited to groups or has a bias), those of
+// Errors: kUsage (no such model; tokens that `seq` does not divide; `exposed` with one rank;
+// `balanced` without experts, or with a router that is limited to groups or has a bias), those of
 // BalancedExperts, of reading the model's file, ResolveRun and TimeSteps.
 Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
                                cli::Streams& streams);

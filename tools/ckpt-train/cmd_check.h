@@ -18,8 +18,8 @@ struct CheckOptions {
   RunOptions run;
   std::string reference;
   double tolerance = 1e-5;  // of an error relative to the tensor's largest magnitude
-  // Compare with the CPU's numbers in bfloat16, within BoundsOfRounding, and not with the reference's. Of
-  // models with experts every token has given ones.
+  // Compare with the CPU's numbers in bfloat16, within BoundsOfRounding, and not with the
+  // reference's. Of models with experts every token has given ones.
   bool bf16 = false;
   bool print_config = false;
 };
@@ -29,8 +29,8 @@ struct CheckOptions {
 // and auxiliary losses are left out. Where ranks are processes, the first one prints.
 //
 // Returns kDifferent past the tolerance, and where the two have other shapes. Errors: kUsage (the
-// settings, or a mesh that does not fit the model or the batch; `bf16` without logits), those of Reference::Open and
-// OpenModel, kMissing (a gradient that the model does not have), those of the ranks.
+// settings, or a mesh that does not fit the model or the batch; `bf16` without logits), those of
+// Reference::Open and OpenModel, kMissing (a gradient that the model lacks), those of the ranks.
 Result<cli::ExitCode> RunCheck(const CheckOptions& options, Storage& storage,
                                cli::Streams& streams);
 

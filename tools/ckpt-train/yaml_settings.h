@@ -16,8 +16,8 @@ namespace ckpt::train {
 // setting may occur only once in the whole file.
 //
 // `name` (a path) appears in errors. Errors: kUsage: not YAML, more than one document, not a
-// mapping, a name twice, lists with anything but scalars; kResource: too much to parse. All errors at
-// once, with their lines, except for syntax errors.
+// mapping, a name twice, lists with anything but scalars; kResource: too much to parse. All errors
+// at once, with their lines, except for syntax errors.
 Result<layout::Configuration> ParseYamlSettings(std::string_view text, std::string_view name);
 
 // "KEY=VALUE", the value as YAML writes it: `lr=3e-4`, `window_size=[127, 0]`. Errors: kUsage.

@@ -19,9 +19,9 @@ inline constexpr std::array kEndingSignals = {SIGINT, SIGTERM, SIGHUP};
 inline constexpr std::array kBatchSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 // As long as it exists, the first signal requests a stop instead of ending the
-// process. A second one, of whichever kind, ends the process at once. Signals that the process ignores
-// stay ignored (nohup). If the system gives no handle or no thread, signals keep their previous
-// action. REQUIRES: only one at a time.
+// process. A second one, of whichever kind, ends the process at once. Signals that the process
+// ignores stay ignored (nohup). If the system gives no handle or no thread, signals keep their
+// previous action. REQUIRES: only one at a time.
 class StopOnSignal {
  public:
   explicit StopOnSignal(std::span<const int> signals = kEndingSignals);

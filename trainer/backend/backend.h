@@ -51,9 +51,9 @@ struct BackendChoice {
   [[nodiscard]] std::string Text() const;
 };
 
-// Every process of a run chooses alike if their machines are alike. Errors: kUsage (there is no backend
-// of this name: the error lists those that there are), kUnsupported (it cannot compute as the options
-// ask, or cannot run here; the error says why).
+// Every process of a run chooses alike if their machines are alike. Errors: kUsage (there is no
+// backend of this name: the error lists those that there are), kUnsupported (it cannot compute as
+// the options ask, or cannot run here; the error says why).
 Result<BackendChoice> ChooseBackend(const BackendOptions& options);
 
 // `world`: all ranks of the run, which may share a machine and its devices. Every rank calls it.

@@ -21,8 +21,8 @@ namespace ckpt::train {
 // d1, d2 (Qwen3 0.6B and 1.7B), m1, m2, m3 (mixtures of experts), tiny, tiny-moe.
 [[nodiscard]] std::vector<std::string_view> BenchModelNames();
 
-// The settings of model and optimizer; nothing if there is no such model. Not set: sizes of batches,
-// parallelism, precision.
+// The settings of model and optimizer; nothing if there is no such model. Not set: sizes of
+// batches, parallelism, precision.
 [[nodiscard]] std::optional<layout::Configuration> BenchSettings(std::string_view model);
 
 // Rows [row_begin, row_begin + rows) of a parameter: matrices uniform with standard deviation 0.02,

@@ -26,8 +26,8 @@ struct BenchPlan {
   std::int64_t steps_without_transfers = 0;
   // What a rank's device can do; where it is 0, what the device says of itself counts.
   trainer::Roofline peaks;
-  // Whether weights are those of FillBenchWeights, which only the benchmark's models have. Otherwise
-  // they are drawn as those of a run.
+  // Whether weights are those of FillBenchWeights, which only the benchmark's models have.
+  // Otherwise they are drawn as those of a run.
   bool has_bench_weights = true;
   BenchTokens tokens;
 };
@@ -55,8 +55,8 @@ struct BenchTimes {
 };
 
 // Sets the weights, then trains. Every rank calls it with the same plan.
-// `recorded`: the trainer's operations; null: the rank makes no ledger. `progress` counts steps; null:
-// none. Errors: those of FillBenchWeights, RankTrainer and Device::RecordWork.
+// `recorded`: the trainer's operations; null: the rank makes no ledger. `progress` counts steps;
+// null: none. Errors: those of FillBenchWeights, RankTrainer and Device::RecordWork.
 Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& trainer,
                              trainer::Device& device, trainer::RecordedOps* recorded, int rank,
                              ProgressSink* progress);

@@ -25,8 +25,8 @@ struct CheckInput {
   int threads = 1;                 // per rank
   std::string device = "cpu";      // name of a backend
   bool all_gradients = false;      // or none, where the reference has none
-  // Tokens go to these experts in every layer, whatever a router prefers (TrainerRuntime); empty: the
-  // router chooses.
+  // Tokens go to these experts in every layer, whatever a router prefers (TrainerRuntime); empty:
+  // the router chooses.
   std::span<const std::int32_t> assigned_experts = {};
   ProgressSink& progress;
 };

@@ -18,10 +18,10 @@ struct ErrorBounds {
   [[nodiscard]] bool Hold(const Comparison& errors) const;
 };
 
-// Rounding moves `rounded` away from `exact`, the same run in a wider type. Another run in the rounded
-// type rounds as many results, in other places: it may be twice as far from the exact numbers, and so
-// three times as far from `rounded`. The loss is bounded by the logits, of which it is a difference: how
-// near a single number is to another may be luck.
+// Rounding moves `rounded` away from `exact`, the same run in a wider type. Another run in the
+// rounded type rounds as many results, in other places: it may be twice as far from the exact
+// numbers, and so three times as far from `rounded`. The loss is bounded by the logits, of which it
+// is a difference: how near a single number is to another may be luck.
 [[nodiscard]] ErrorBounds BoundsOfRounding(const Computed& exact, const Computed& rounded);
 
 }  // namespace ckpt::train

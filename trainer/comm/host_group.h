@@ -71,8 +71,8 @@ class HostGroup {
   [[nodiscard]] virtual bool abort_ends_processes() const = 0;
 
   // A track for calls that the ranks of this group make in another way than by this group: one that
-  // does not end in time ends the run. `kind`: a literal that tells it from other tracks of the group.
-  // Every rank calls it. Null: nothing is watched, as where the ranks are threads, which end together.
+  // does not end in time ends the run. `kind`: a literal that tells it from other tracks of the
+  // group. Every rank calls it. Null: nothing is watched; ranks that are threads end together.
   virtual std::shared_ptr<CallTrack> MakeTrack(std::string_view /*kind*/) { return nullptr; }
 };
 

@@ -18,11 +18,11 @@ struct MpiOptions {
 };
 
 // Starts MPI, runs `body(world)` as this process's rank, and ends MPI. A process can do it once.
-// The world is all processes that were started together. A rank that fails prints why on stderr and ends every process, its own too: MPI has
-// no other way to give up. `HostGroup::Abort` does the same. If several ranks fail alike, only
-// one of them prints. A call of a group, or of a track of it, that does not end within the time-out
-// ends them in the same way, with the ranks that are missing (RollCall). `body` destroys every group
-// before it returns.
+// The world is all processes that were started together. A rank that fails prints why on stderr and
+// ends every process, its own too: MPI has no other way to give up. `HostGroup::Abort` does the
+// same. If several ranks fail alike, only one of them prints. A call of a group, or of a track of
+// it, that does not end within the time-out ends them in the same way, with the ranks that are
+// missing (RollCall). `body` destroys every group before it returns.
 //
 // Errors: kCancelled (another rank failed before it ran, see FailTogether), kUnsupported (built
 // without CKPT_WITH_MPI, or MPI lacks the thread support), kUsage (second call), kIo (MPI).

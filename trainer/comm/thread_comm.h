@@ -11,7 +11,7 @@
 
 namespace ckpt::trainer {
 
-// One group per rank, all of them the world. After that, only the rank's own thread and queues use it.
+// The world: one group per rank, which only the rank's own thread and queues use afterwards.
 std::vector<std::unique_ptr<HostGroup>> MakeThreadWorld(int num_ranks);
 
 // Runs `body(world)` on `num_ranks` threads and waits for all. A rank that fails aborts the world,

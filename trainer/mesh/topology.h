@@ -53,12 +53,12 @@ Status ValidateMesh(const MeshConfig& mesh, std::int64_t num_experts);
 
 // The groups of every rank.
 enum class Group : std::uint8_t {
-  kShard,        // the I ranks of an instance, which divide the dense parameters
-  kOuter,        // the N ranks of one place in every instance: replicas of dense and expert shards
-  kHybrid,       // all D ranks: dense slices if instances divide the shards again
-  kExpert,       // the P neighbours that divide the experts and send each other tokens
-  kExpertShard,  // the J ranks of an instance with the same experts; may be one rank
-  kExpertHybrid,  // all D/P ranks with the same experts: expert slices if instances divide the shards again
+  kShard,         // the I ranks of an instance, which divide the dense parameters
+  kOuter,         // the N ranks of one place in every instance: replicas of dense and expert shards
+  kHybrid,        // all D ranks: dense slices if instances divide the shards again
+  kExpert,        // the P neighbours that divide the experts and send each other tokens
+  kExpertShard,   // the J ranks of an instance with the same experts; may be one rank
+  kExpertHybrid,  // all D/P ranks with the same experts: as kHybrid, for expert slices
 };
 inline constexpr int kNumGroups = 6;
 // "shard", "outer", …

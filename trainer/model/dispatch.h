@@ -54,8 +54,8 @@ struct DispatchCounts {
 };
 
 // One routing of T tokens to K experts each. This rank's experts have rows, ordered by expert, then
-// by source rank, then by token. Two linear maps, each the transpose of the other, carry rows to the
-// experts and back. So forward and backward use the same calls.
+// by source rank, then by token. Two linear maps, each the transpose of the other, carry rows to
+// the experts and back. So forward and backward use the same calls.
 //
 // All calls only enqueue. What the host must know, it knows from the number of tokens: memory for
 // rows has a fixed number of rows R, and how many of them are in use is known on the device alone
@@ -84,12 +84,12 @@ class Dispatch {
   // int32 [1]: the rows in use.
   [[nodiscard]] Tensor count() const { return offsets_.Rows(offsets_.dim(0) - 1, 1); }
 
-  // x [T, H] → rows [R, H]: one copy of a token for every expert held here that it chose. With it go
-  // the weights [T, K] → row_weights [R], or both are null.
+  // x [T, H] → rows [R, H]: one copy of a token for every expert held here that it chose. With it
+  // go the weights [T, K] → row_weights [R], or both are null.
   virtual void ToExperts(BlockContext& context, const Tensor& x, const Tensor& weights,
                          const Tensor& rows, const Tensor& row_weights) = 0;
-  // rows [R, H] → y [T, H]: the sum of a token's rows. With it go row_weights → weights, or both are
-  // null.
+  // rows [R, H] → y [T, H]: the sum of a token's rows. With it go row_weights → weights, or both
+  // are null.
   virtual void FromExperts(BlockContext& context, const Tensor& rows, const Tensor& row_weights,
                            const Tensor& y, const Tensor& weights) = 0;
 

@@ -66,9 +66,9 @@ std::vector<UnitSpec> ListUnits(const ModelConfig& config, int expert_rank, int 
 // The buffers of a model, without a device, in the order of `Model::buffers`.
 std::vector<ReplicatedBufferSpec> ListBuffers(const ModelConfig& config);
 
-// Unit 0 is the embedding, unit 1 + l is layer l, and the last unit is the head (final norm and output
-// layer). If the embedding is tied to the output layer, unit 0 is all three ("root"), and there is
-// no other unit for the head.
+// Unit 0 is the embedding, unit 1 + l is layer l, and the last unit is the head (final norm and
+// output layer). If the embedding is tied to the output layer, unit 0 is all three ("root"), and
+// there is no other unit for the head.
 //
 // Thread-safety: the rank's thread.
 class Model {

@@ -20,8 +20,8 @@
 namespace ckpt::trainer {
 
 struct MoeRuntime {
-  // The ranks that divide the experts; rank e of P holds experts [e·E/P, (e+1)·E/P). Null: this rank
-  // holds all.
+  // The ranks that divide the experts; rank e of P holds experts [e·E/P, (e+1)·E/P). Null: this
+  // rank holds all.
   Collectives* expert_group = nullptr;
   Dispatcher dispatcher = Dispatcher::kAllToAll;
   std::optional<double> rank_capacity_factor = {};  // see DispatchSpec
@@ -65,8 +65,8 @@ class MoeBlock {
     return MoeParams(config_, prefix_, {runtime_.rank(), runtime_.ranks()});
   }
 
-  // Allocates in the arena what the next routing keeps until Backward. Memory allocated after it may
-  // be taken back between Forward and Recompute.
+  // Allocates in the arena what the next routing keeps until Backward. Memory allocated after it
+  // may be taken back between Forward and Recompute.
   void PlanRouting(BlockContext& context);
   // y = moe(x), both [T, H]. Do not change `x` before Backward. aux_loss [1] += the auxiliary
   // losses, and the rows of the experts held here are counted, from all ranks. As in Megatron's

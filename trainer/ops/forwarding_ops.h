@@ -1,5 +1,5 @@
-// ForwardingOps: an Ops that hands every call on, to be derived from by what changes a call, or does
-// something around all. It knows what work each call is.
+// ForwardingOps: an Ops that hands every call on, and knows what work it is. What changes a call,
+// or does something around all of them, derives from it.
 #ifndef CKPT_TRAINER_OPS_FORWARDING_OPS_H_
 #define CKPT_TRAINER_OPS_FORWARDING_OPS_H_
 
@@ -396,8 +396,8 @@ class ForwardingOps : public Ops {
                        static_cast<double>(x.dim(1)), MeanRows(x.dim(0), experts), experts,
                        Bytes(dy, x, offsets) + WriteBytes(dweights));
   }
-  // Of every pair of a query and a key that it sees: products over the dims of queries and keys, and
-  // over those of values.
+  // Of every pair of a query and a key that it sees: products over the dims of queries and keys,
+  // and over those of values.
   static OpWork AttentionWork(const char* name, const AttentionShape& shape, int qk_products,
                               int v_products, double bytes) {
     const auto seq = static_cast<double>(shape.seq);

@@ -206,10 +206,10 @@ class Ops {
   // [rows].
   virtual void RmsNorm(Queue& queue, const Tensor& x, const Tensor& weight, double eps,
                        const Tensor& y, const Tensor& rstd) = 0;
-  // sum = x + delta; y and rstd as RmsNorm of `sum`, after it was rounded to the compute dtype. `sum`
-  // may be x or delta; then y may be the other of the two. Its backward is RmsNormBackward of `sum`,
-  // which adds to the gradient of the sum that came from elsewhere; the result is the gradient of
-  // both x and delta.
+  // sum = x + delta; y and rstd as RmsNorm of `sum`, after it was rounded to the compute dtype.
+  // `sum` may be x or delta; then y may be the other of the two. Its backward is RmsNormBackward of
+  // `sum`, which adds to the gradient of the sum that came from elsewhere; the result is the
+  // gradient of both x and delta.
   virtual void AddRmsNorm(Queue& queue, const Tensor& x, const Tensor& delta, const Tensor& weight,
                           double eps, const Tensor& sum, const Tensor& y, const Tensor& rstd) = 0;
   // dx = …, or dx += … if `accumulate`. dx may be dy.
@@ -227,8 +227,8 @@ class Ops {
   // Feed-forward activations. x [rows, 2F] is gate then up. y [rows, F] = silu(gate)·up·p.
   virtual void SwiGlu(Queue& queue, const Tensor& x, const ActivationRows& rows,
                       const Tensor& y) = 0;
-  // dx may be x. drow_weights [rows] is overwritten; it is null if rows.weights is. `activated` gets
-  // the bits that the forward gave for y, so that they need not be kept; it may be dy or null.
+  // dx may be x. drow_weights [rows] is overwritten; it is null if rows.weights is. `activated`
+  // gets the bits that the forward gave for y, so that they need not be kept; it may be dy or null.
   virtual void SwiGluBackward(Queue& queue, const Tensor& dy, const Tensor& x,
                               const ActivationRows& rows, const Tensor& dx,
                               const Tensor& drow_weights, const Tensor& activated) = 0;
@@ -239,15 +239,15 @@ class Ops {
                             const Tensor& drow_weights, const Tensor& activated) = 0;
 
   // --- attention ---------------------------------------------------------------------------------
-  // qkv [T, (N + 2G)·D] to q [T, N, D], k [T, G, D] and v [T, G, D]. Queries and keys are normalised
-  // as by RmsNorm, with q_rstd [T·N] and k_rstd [T·G], then rotated as by Rope; the results of both
-  // steps are rounded to the compute dtype. Values are copied; if v is null, they stay in their
-  // places (AttentionShape::v_stride).
+  // qkv [T, (N + 2G)·D] to q [T, N, D], k [T, G, D] and v [T, G, D]. Queries and keys are
+  // normalised as by RmsNorm, with q_rstd [T·N] and k_rstd [T·G], then rotated as by Rope; the
+  // results of both steps are rounded to the compute dtype. Values are copied; if v is null, they
+  // stay in their places (AttentionShape::v_stride).
   virtual void QkvPrepare(Queue& queue, const QkvForm& form, const Tensor& qkv, const Tensor& q,
                           const Tensor& k, const Tensor& v, const Tensor& q_rstd,
                           const Tensor& k_rstd) = 0;
-  // dq and dk are rotated back and rounded, and may be overwritten. If dv is null, it is in its place
-  // in dqkv already. qkv and the statistics are read only with norms.
+  // dq and dk are rotated back and rounded, and may be overwritten. If dv is null, it is in its
+  // place in dqkv already. qkv and the statistics are read only with norms.
   virtual void QkvPrepareBackward(Queue& queue, const QkvForm& form, const Tensor& dq,
                                   const Tensor& dk, const Tensor& dv, const Tensor& qkv,
                                   const Tensor& q_rstd, const Tensor& k_rstd, const Tensor& dqkv,
@@ -305,28 +305,28 @@ class Ops {
   virtual void RouterBackward(Queue& queue, const RouterForm& form, const Tensor& scores,
                               const Tensor& experts, const Tensor& dweights,
                               const Tensor& dlogits) = 0;
-  // The backward of logits [T, E] = x [T, H] · weight [E, H]ᵀ. dlogits has the statistics' dtype, in
-  // which both products are computed from the operands as they are. dx [T, H] += dlogits · weight,
-  // rounded after the addition; dweight = dlogitsᵀ · x.
+  // The backward of logits [T, E] = x [T, H] · weight [E, H]ᵀ. dlogits has the statistics' dtype,
+  // in which both products are computed from the operands as they are. dx [T, H] += dlogits ·
+  // weight, rounded after the addition; dweight = dlogitsᵀ · x.
   virtual void RouterLogitsBackward(Queue& queue, const Tensor& dlogits, const Tensor& x,
                                     const Tensor& weight, const Tensor& dx,
                                     const Gradient& dweight) = 0;
-  // Adds the auxiliary losses to loss [1], and their gradient times `gradient_scale` to dlogits; null:
-  // not wanted.
+  // Adds the auxiliary losses to loss [1], and their gradient times `gradient_scale` to dlogits;
+  // null: not wanted.
   virtual void RouterAuxLoss(Queue& queue, const RouterForm& form, const AuxLossForm& aux,
                              const Tensor& logits, const Tensor& scores, const Tensor& experts,
                              double gradient_scale, const Tensor& loss, const Tensor& dlogits) = 0;
   // Gives the choices of the form's experts rows sorted by expert; within an expert in order of
-  // token, then slot. Other choices have no row. `weights` [T, K] decide which are dropped; they are
-  // read only with a capacity. dropped [1] += choices of these experts without a row because of the
-  // capacity. If more rows are needed than there is room for, no choice has a row and overflows [1]
-  // += 1. Both are int64; null: not counted.
+  // token, then slot. Other choices have no row. `weights` [T, K] decide which are dropped; they
+  // are read only with a capacity. dropped [1] += choices of these experts without a row because of
+  // the capacity. If more rows are needed than there is room for, no choice has a row and overflows
+  // [1] += 1. Both are int64; null: not counted.
   virtual void SortByExpert(Queue& queue, const SortForm& form, const Tensor& experts,
                             const Tensor& weights, const ExpertRows& sorted, const Tensor& dropped,
                             const Tensor& overflows) = 0;
   // From tokens to rows: y [R, H] gets x [T, H] of the token of each row, and row_weights [R] the
-  // weight [T, K] of each row's choice. Rows in use that belong to no choice become 0. `weights` and
-  // `row_weights` may both be null. x and y may be int32.
+  // weight [T, K] of each row's choice. Rows in use that belong to no choice become 0. `weights`
+  // and `row_weights` may both be null. x and y may be int32.
   virtual void Permute(Queue& queue, const ExpertRows& sorted, const Tensor& x,
                        const Tensor& weights, const Tensor& y, const Tensor& row_weights) = 0;
   // Back: y[t] = Σ_k x[rows[t, k]] in order of k, summed in the compute type and rounded once;
@@ -334,19 +334,19 @@ class Ops {
   // Permute is its backward.
   virtual void Unpermute(Queue& queue, const ExpertRows& sorted, const Tensor& x,
                          const Tensor& row_weights, const Tensor& y, const Tensor& weights) = 0;
-  // ranks int32 [T, P]: ranks[t, p] = p if one of token t's experts [T, K] is of those that rank p of
-  // P holds, [p·num_held, (p+1)·num_held), else -1. So a token chooses ranks as it chooses experts.
+  // ranks int32 [T, P]: ranks[t, p] = p if one of token t's experts [T, K] is of those that rank p
+  // of P holds, [p·num_held, (p+1)·num_held), else -1. So a token chooses ranks like experts.
   virtual void ChosenRanks(Queue& queue, const Tensor& experts, std::int64_t num_held,
                            const Tensor& ranks) = 0;
   // Plans the exchange of rows that every rank has sorted by expert. offsets int32 [P, E + 1] are
   // those of all ranks, this one is `rank`. Rows are sent in their order, so they are received by
-  // source, then by expert; `plan.arrival` sorts them by expert, then by source. If plan.offsets has
-  // an entry for every source (segments = P), sources are segments. If the experts of any rank get
-  // more than R rows, no rank sends any and overflows [1] (int64) += 1, on all ranks alike.
+  // source, then by expert; `plan.arrival` sorts them by expert, then by source. If plan.offsets
+  // has an entry for every source (segments = P), sources are segments. If the experts of any rank
+  // get more than R rows, no rank sends any and overflows [1] (int64) += 1, on all ranks alike.
   virtual void PlanExchange(Queue& queue, std::int64_t rank, const Tensor& offsets,
                             const ExchangePlan& plan, const Tensor& overflows) = 0;
-  // y[i] = x[index[i]], and y[index[i]] = x[i], for i < count (int32 [1], on the device). index int32
-  // [R] is a permutation of [0, count); x, y [R, …].
+  // y[i] = x[index[i]], and y[index[i]] = x[i], for i < count (int32 [1], on the device). index
+  // int32 [R] is a permutation of [0, count); x, y [R, …].
   virtual void GatherRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& count,
                           const Tensor& y) = 0;
   virtual void ScatterRows(Queue& queue, const Tensor& x, const Tensor& index, const Tensor& count,
@@ -371,9 +371,9 @@ class Ops {
                          const Tensor& mean) = 0;
   // The gradient's scale = 1 / tokens of all ranks; 1 if there are none.
   virtual void AverageOverTokens(Queue& queue, const Tensor& sums, const Tensor& update) = 0;
-  // sums = Σ (scale·x)² of every row of each of `all`. scale·x is rounded to its compute type. Each row
-  // is summed in one fixed order, independent of other rows. A row with an element that is not finite
-  // has a sum that is not finite.
+  // sums = Σ (scale·x)² of every row of each of `all`. scale·x is rounded to its compute type. Each
+  // row is summed in one fixed order, independent of other rows. A row with an element that is not
+  // finite has a sum that is not finite.
   virtual void SumSquares(Queue& queue, std::span<const RowSquares> all, const Tensor& update) = 0;
   // Adds row_sums [rows] to `sums`, and notes in `outcome` the first that is not finite.
   virtual void AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& sums,

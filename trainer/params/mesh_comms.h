@@ -31,8 +31,8 @@ struct MeshComms {
   void Leave();
 };
 
-// Collectives of `device`. Every rank of `world` calls it. Errors: kCancelled (a rank is gone), those
-// of Device::MakeCollectives.
+// Collectives of `device`. Every rank of `world` calls it. Errors: kCancelled (a rank is gone),
+// those of Device::MakeCollectives.
 Result<MeshComms> SplitWorld(HostGroup& world, const Topology& topology, Device& device);
 
 }  // namespace ckpt::trainer

@@ -26,8 +26,8 @@ struct ParamPiece {
 // which is the group's unit.
 [[nodiscard]] std::vector<ParamPiece> ListPieces(const UnitSpec& unit, const GroupPlan& group);
 
-// How many rows of a piece are set at once when weights are loaded: about a million elements, and one
-// row at least.
+// How many rows of a piece are set at once when weights are loaded: about a million elements, and
+// one row at least.
 [[nodiscard]] std::int64_t RowsAtOnce(const ParamPiece& piece);
 
 }  // namespace ckpt::trainer

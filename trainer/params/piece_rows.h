@@ -29,11 +29,10 @@ class PieceRows {
   // Both outlive it.
   PieceRows(Ops& ops, Device& device) : ops_(&ops), device_(&device) {}
 
-  // Sets the pieces of `array`, each from its `main_offset` on, some rows at a time. Blocks until the
-  // queue has run all of it, after a failure too. While the
-  // device takes what was written, more is written. With more than one, `threads` call `fill` at once,
-  // for fewer rows each.
-  // Errors: those of `fill` and of the queue, kSystem.
+  // Sets the pieces of `array`, each from its `main_offset` on, some rows at a time. Blocks until
+  // the queue has run all of it, after a failure too. While the device takes what was written, more
+  // is written. With more than one, `threads` call `fill` at once, for fewer rows each. Errors:
+  // those of `fill` and of the queue, kSystem.
   Status Fill(std::span<const ParamPiece> pieces, const Tensor& array, const FillRows& fill,
               Queue& queue, int threads = 1);
 

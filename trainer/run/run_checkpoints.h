@@ -31,9 +31,9 @@
 
 namespace ckpt::train {
 
-// The host's memory that each rank of `run` takes for its copy of the state when it saves as `settings`
-// say: before the first step, once for all saves. A run that goes on from Megatron with tensor ranks
-// takes some KiB more on rank 0. Errors: those of MapState.
+// The host's memory that each rank of `run` takes for its copy of the state when it saves as
+// `settings` say: before the first step, once for all saves. A run that goes on from Megatron with
+// tensor ranks takes some KiB more on rank 0. Errors: those of MapState.
 Result<std::vector<std::uint64_t>> StagedBytes(const RunConfig& run,
                                                const CheckpointSettings& settings);
 

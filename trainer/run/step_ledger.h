@@ -21,11 +21,11 @@ class StepLedger {
   StepLedger(trainer::RankTrainer& trainer, trainer::RecordedOps& recorded)
       : trainer_(trainer), recorded_(recorded) {}
 
-  // Call it after every step. It skips the first two steps, in which memory is allocated, and records the
-  // next five. Both ends wait for the device.
+  // Call it after every step. It skips the first two steps, in which memory is allocated, and
+  // records the next five. Both ends wait for the device.
   void OnStep();
-  // After the last step. Errors: kUsage (there were too few steps), those of Device::RecordWork, of the
-  // record and of the queues.
+  // After the last step. Errors: kUsage (there were too few steps), those of Device::RecordWork, of
+  // the record and of the queues.
   Result<trainer::Ledger> Finish();
 
  private:

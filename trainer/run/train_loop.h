@@ -66,8 +66,8 @@ class TrainLoop {
   // step, so the run ends with that step or, if the next one has been enqueued, with the next.
   //
   // Such a device begins the next step as soon as the copy of the state for a checkpoint has been
-  // enqueued: only that step's update waits for the copy, and on the device. The host waits for what
-  // an earlier save has not written yet, and else for nothing.
+  // enqueued: only that step's update waits for the copy, and on the device. The host waits for
+  // what an earlier save has not written yet, and else for nothing.
   //
   // With `save_proof`, the state is copied when a checkpoint is due, and written when the next step
   // has computed its loss. A run that is asked to stop writes it at once, without the loss.

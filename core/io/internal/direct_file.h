@@ -30,8 +30,8 @@ class DirectFile {
   DirectFile& operator=(const DirectFile&) = delete;
   ~DirectFile();
 
-  // Whether most of what one call of ReadSome would read is in the page cache, or may be: the system
-  // may not tell.
+  // Whether most of what one call of ReadSome would read is in the page cache. True, too, where the
+  // system does not tell.
   [[nodiscard]] bool IsCached(std::uint64_t offset, std::uint64_t size_bytes);
   // Reads bytes of the range, which may begin and end anywhere in the file, at most some from its
   // beginning. Returns how many: 0 if the caller must read them, because this cannot be done here;

@@ -26,8 +26,8 @@ struct WriterOptions {
 };
 
 //   latest_checkpointed_iteration.txt   "release"
-//   release/.metadata, __0_<n>.distcp   the tensors, and the three objects that Megatron asks for before any weight:
-//                                       args, iteration (0), checkpoint_version (3.0)
+//   release/.metadata, __0_<n>.distcp   the tensors, and the objects that Megatron asks for before
+//                                       any weight: args, iteration (0), checkpoint_version (3.0)
 //   release/hf_assets/                  the side files
 //
 // Errors: those of dcp::PlanDcp.

@@ -18,8 +18,8 @@ namespace ckpt::hdf5 {
                                                  std::span<const std::string> in_use);
 
 // Whether `file`, which lies beside `target`, has one of these names, and was written by this
-// program to hold elements of another file. Errors: kAlreadyExists (it has the name alone: it may be
-// a checkpoint of its own), kIo.
+// program to hold elements of another file. Errors: kAlreadyExists (it has the name alone: it may
+// be a checkpoint of its own), kIo.
 Result<bool> IsPart(Storage& storage, const Path& target, const Path& file);
 
 }  // namespace ckpt::hdf5

@@ -19,8 +19,7 @@ inline constexpr std::string_view kStep = "step";
 inline constexpr std::string_view kTrainStateOperations = "floating_point_operations_so_far";
 
 // The numbers as JSON, by name. Errors: those of torch files and of their tensors; kBadMetadata (a
-// tensor of more than one element, or that is not a finite number, or too large), kResource (too many
-// of them).
+// tensor is not one finite number, or too large), kResource (too many of them).
 Result<std::string> ReadTrainState(Storage& storage, const Path& path);
 
 [[nodiscard]] Bytes WriteTrainState(const TrainingRun& run);

@@ -94,8 +94,8 @@ inline std::vector<double> MoeWeight(const trainer::ParamSpec& spec, std::uint64
                       1 / std::sqrt(static_cast<double>(spec.shape.back())));
 }
 
-// One rank of RunMoe. Between Prepare and AddTo nothing waits for the queue, so that memory which the
-// block gives up too early shows.
+// One rank of RunMoe. Between Prepare and AddTo nothing waits for the queue, so that memory which
+// the block gives up too early shows.
 class MoeRank {
  public:
   MoeRank(const trainer::ModelConfig& config, std::uint64_t seed, const MoeOptions& options,

@@ -22,7 +22,8 @@ struct ProgressState {
   std::string item;
 };
 
-// "convert   41%  6.2 GiB of 15.1 GiB  1.3 GiB/s  eta 7 s  decoder.layers.12.mlp.w2", cut to `columns`.
+// "convert   41%  6.2 GiB of 15.1 GiB  1.3 GiB/s  eta 7 s  decoder.layers.12.mlp.w2", cut to
+// `columns`.
 [[nodiscard]] std::string FormatProgress(std::string_view phase, const ProgressState& state,
                                          std::size_t columns);
 

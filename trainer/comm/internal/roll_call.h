@@ -34,11 +34,11 @@ class Mailbox {
   virtual std::optional<Letter> Take() = 0;
 };
 
-// A rank whose call has not ended after the time-out asks all ranks whether they have come to it, and
-// what they wait for themselves. Each answers by a thread of its own, so a rank that is late
+// A rank whose call has not ended after the time-out asks all ranks whether they have come to it,
+// and what they wait for themselves. Each answers by a thread of its own, so a rank that is late
 // answers, and one that was stopped or killed does not: no step of this needs its help.
 //
-// Of several ranks that wait, the one that asks first speaks, and the lower of two that ask at once.
+// Of several ranks that wait, the first one to ask speaks; of two at once, the lower one.
 //
 // Thread-safety: `Watch` from any thread, `Look` from one.
 class RollCall {
@@ -55,9 +55,9 @@ class RollCall {
   // Calls of this track are waited for and asked about from now on.
   void Watch(std::shared_ptr<CallTrack> track) CKPT_EXCLUDES(mutex_);
 
-  // Answers what other ranks ask, and asks if it is time. To be called several times in the shorter of
-  // the times of `options`. Errors: kSystem (a call did not end in time: names it, and the ranks that
-  // are missing).
+  // Answers what other ranks ask, and asks if it is time. To be called several times in the shorter
+  // of the times of `options`. Errors: kSystem (a call did not end in time: names it, and the ranks
+  // that are missing).
   Status Look(Clock::time_point now) CKPT_EXCLUDES(mutex_);
 
  private:
@@ -85,7 +85,7 @@ class RollCall {
   std::optional<Question> asked_;
   Clock::time_point quiet_until_ = Clock::time_point::min();  // another rank has asked
   mutable Mutex mutex_;
-  // Also those whose groups are gone: a rank that still waits in one is told that this one has come.
+  // Also those whose groups are gone: a rank that still waits in one hears that this one has come.
   std::map<std::string, std::shared_ptr<CallTrack>, std::less<>> tracks_ CKPT_GUARDED_BY(mutex_);
 };
 

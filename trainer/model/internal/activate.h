@@ -15,8 +15,8 @@ namespace ckpt::trainer {
 // x [rows, Fc1Rows] → y [rows, F].
 void Activate(BlockContext& context, Activation activation, const Tensor& x,
               const ActivationRows& rows, const Tensor& y);
-// dx may be x. drow_weights [rows] is overwritten; it is null if rows.weights is. `activated` gets y
-// again; it may be dy or null.
+// dx may be x. drow_weights [rows] is overwritten; it is null if rows.weights is. `activated` gets
+// y again; it may be dy or null.
 void ActivateBackward(BlockContext& context, Activation activation, const Tensor& dy,
                       const Tensor& x, const ActivationRows& rows, const Tensor& dx,
                       const Tensor& drow_weights, const Tensor& activated);

@@ -109,8 +109,8 @@ class ParamStore::Impl {
     return std::ranges::any_of(Groups(unit),
                                [&](std::size_t g) { return predicate(plan_.groups[g]); });
   }
-  // Whether the computation may have to wait for other ranks before it uses `unit`'s weights, or for
-  // the reductions of its gradients.
+  // Whether the computation may have to wait for other ranks before it uses `unit`'s weights, or
+  // for the reductions of its gradients.
   [[nodiscard]] bool MayAwaitWeights(int unit) const {
     return AnyGroup(unit, [](const GroupPlan& group) {
       return group.gathers() || group.main.elems < group.part.elems ||
@@ -122,7 +122,7 @@ class ParamStore::Impl {
       return group.trainable && (group.uses_bucket() || group.inner > 1 || group.outer > 1);
     });
   }
-  // The clock where work of other queues runs while it is enqueued, and so holds up the computation.
+  // The clock, where queues run work while it is enqueued: it holds up the computation then.
   [[nodiscard]] PhaseClock* eager_clock() const {
     return device_.is_asynchronous() ? nullptr : options_.clock;
   }

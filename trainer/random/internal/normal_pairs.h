@@ -9,8 +9,8 @@
 
 namespace ckpt::trainer {
 
-// Two normal numbers from two words. Computed in double; rounding to float removes the small differences
-// between mathematical libraries.
+// Two normal numbers from two words. Computed in double; rounding to float removes the small
+// differences between mathematical libraries.
 void NormalPair(std::uint32_t radius_bits, std::uint32_t angle_bits, float* out);
 
 inline constexpr std::size_t kPairsAtOnce = 128;

@@ -21,11 +21,11 @@ namespace ckpt::train {
 // parts are compared with the manifest when all ranks have read: the ranks exchange the checksums
 // of their parts, and each compares some of the blocks. It makes no difference whether the ranks
 // share the opened checkpoint, as threads do, or have one each, as processes do. Every rank calls
-// it. REQUIRES: the ranks have agreed on ManifestIdentity, because parts of blocks mean something to
-// another rank only then.
+// it. REQUIRES: the ranks have agreed on ManifestIdentity, because parts of blocks mean something
+// to another rank only then.
 //
-// What was loaded must not be used unless all ranks were OK. Errors: if a block is damaged, the same
-// kChecksum on every rank, because it explains all other errors; otherwise those of `load`, of
+// What was loaded must not be used unless all ranks were OK. Errors: if a block is damaged, the
+// same kChecksum on every rank, because it explains all other errors; otherwise those of `load`, of
 // reading what no rank has read of a block, and kCancelled (a rank is gone).
 Status LoadChecked(const OpenedCheckpoint& checkpoint, const std::function<Status()>& load,
                    trainer::HostGroup& world);

@@ -42,8 +42,8 @@ struct ReshardCase {
 
 // How the runs add, which says what must be equal.
 enum class ReshardSums : std::uint8_t {
-  kTree,  // on the CPU: meshes whose sums are the same tree are bit-equal
-  kTreeOnGpu,  // the norm of a rank's rows is rounded in the order of its rows: only one mesh is bit-equal
+  kTree,       // on the CPU: meshes whose sums are the same tree are bit-equal
+  kTreeOnGpu,  // the norm is rounded in the order of a rank's rows: only one mesh is bit-equal
   kCanonical,  // all are bit-equal
 };
 

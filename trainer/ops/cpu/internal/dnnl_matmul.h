@@ -9,8 +9,8 @@
 
 namespace ckpt::trainer {
 
-// Whether the processor has instructions that multiply bfloat16 (AVX512-BF16, AMX). Without them the
-// library is slower than FixedOrderGemm.
+// Whether the processor has instructions that multiply bfloat16 (AVX512-BF16, AMX). Without them
+// the library is slower than FixedOrderGemm.
 [[nodiscard]] bool MultipliesBfloat16();
 
 // c [m, n] = (or +=) a [m, k] · b [k, n], on the calling thread. Products are summed in float32, in

@@ -17,8 +17,8 @@ namespace ckpt::trainer {
 
 enum class SumOrder : std::uint8_t { kAny, kFixed };
 
-// c = (or +=) a · b in the compute type. The library has products of float32 and, on some processors,
-// of bfloat16; FixedOrderGemm has those of every type.
+// c = (or +=) a · b in the compute type. The library has products of float32 and, on some
+// processors, of bfloat16; FixedOrderGemm has those of every type.
 template <typename T>
 void Multiply(SumOrder order, const ProductSize& size, const Matrix<T>& a, const Matrix<T>& b,
               bool accumulate, Real<T>* c, std::int64_t c_stride) {
