@@ -3,7 +3,6 @@
 #ifndef CKPT_FORMATS_PLACE_H_
 #define CKPT_FORMATS_PLACE_H_
 
-#include <string>
 #include <string_view>
 #include <vector>
 

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "converters/verbs/model_source.h"

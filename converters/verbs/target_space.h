@@ -3,7 +3,6 @@
 #define CKPT_CONVERTERS_VERBS_TARGET_SPACE_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "core/base/result.h"

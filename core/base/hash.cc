@@ -1,7 +1,6 @@
 #include "core/base/hash.h"
 
 #include <array>
-#include <utility>
 
 #include <isa-l/crc.h>
 #include <openssl/evp.h>

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <string>
 #include <unordered_map>
 
 #include "core/base/bytes.h"

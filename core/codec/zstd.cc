@@ -1,8 +1,5 @@
 #include "core/codec/zstd.h"
 
-#include <algorithm>
-#include <utility>
-
 #include <fmt/format.h>
 #include <zstd.h>
 #include <zstd_errors.h>

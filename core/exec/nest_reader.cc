@@ -4,8 +4,6 @@
 #include <functional>
 #include <set>
 #include <span>
-#include <utility>
-#include <vector>
 
 #include "core/base/check.h"
 #include "core/base/scratch.h"

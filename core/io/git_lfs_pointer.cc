@@ -1,6 +1,5 @@
 #include "core/io/git_lfs_pointer.h"
 
-#include <string>
 #include <string_view>
 
 #include <fmt/format.h>

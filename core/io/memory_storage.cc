@@ -5,7 +5,6 @@
 #include <cstring>
 #include <functional>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>

@@ -1,7 +1,6 @@
 #include "core/json/json_copy.h"
 
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace ckpt {

@@ -1,7 +1,6 @@
 #include "core/json/json_reader.h"
 
 #include <algorithm>
-#include <limits>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

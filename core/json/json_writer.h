@@ -3,7 +3,6 @@
 #define CKPT_CORE_JSON_JSON_WRITER_H_
 
 #include <concepts>
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>

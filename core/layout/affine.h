@@ -5,7 +5,6 @@
 #define CKPT_CORE_LAYOUT_AFFINE_H_
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 

@@ -2,7 +2,6 @@
 #ifndef CKPT_CORE_LAYOUT_COMPOSE_H_
 #define CKPT_CORE_LAYOUT_COMPOSE_H_
 
-#include <span>
 #include <vector>
 
 #include "core/base/result.h"

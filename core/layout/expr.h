@@ -2,7 +2,6 @@
 #ifndef CKPT_CORE_LAYOUT_EXPR_H_
 #define CKPT_CORE_LAYOUT_EXPR_H_
 
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>

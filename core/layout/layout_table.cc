@@ -1,7 +1,6 @@
 #include "core/layout/layout_table.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <utility>
 

@@ -4,7 +4,6 @@
 
 #include <compare>
 #include <cstdint>
-#include <type_traits>
 
 namespace ckpt {
 

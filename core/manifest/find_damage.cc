@@ -4,7 +4,6 @@
 #include <atomic>
 #include <exception>
 #include <memory>
-#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>

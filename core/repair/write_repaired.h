@@ -3,7 +3,6 @@
 #define CKPT_CORE_REPAIR_WRITE_REPAIRED_H_
 
 #include <cstdint>
-#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>

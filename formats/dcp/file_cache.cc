@@ -1,7 +1,5 @@
 #include "formats/dcp/file_cache.h"
 
-#include <utility>
-
 namespace ckpt::dcp {
 
 Result<std::shared_ptr<const ReadableFile>> FileCache::Open(const std::string& name) {

@@ -1,7 +1,6 @@
 #include "formats/megatron/stored_settings.h"
 
 #include <cmath>
-#include <utility>
 
 #include <fmt/format.h>
 

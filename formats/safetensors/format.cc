@@ -1,7 +1,6 @@
 #include "formats/safetensors/format.h"
 
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 

@@ -1,6 +1,5 @@
 #include "formats/torch_save/object_item.h"
 
-#include <map>
 #include <optional>
 #include <set>
 #include <utility>

@@ -2,7 +2,6 @@
 #ifndef CKPT_FORMATS_TORCH_SAVE_TORCH_ITEM_H_
 #define CKPT_FORMATS_TORCH_SAVE_TORCH_ITEM_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 

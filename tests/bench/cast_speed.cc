@@ -2,7 +2,6 @@
 // bytes as are read and written.
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <iostream>
 #include <random>

@@ -3,9 +3,7 @@
 #include <cstdint>
 #include <iostream>
 #include <memory>
-#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>

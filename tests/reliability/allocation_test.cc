@@ -1,6 +1,5 @@
 // Memory runs out at every allocation of every parser: an error or std::bad_alloc, which the
 // caller's seam turns into one; never a crash, a leak, or another answer.
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>

@@ -2,13 +2,11 @@
 #include "tests/reliability/crash_states.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>

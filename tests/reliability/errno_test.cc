@@ -1,11 +1,7 @@
 // Every system call of the file system fails in turn, in every way it can.
-#include <algorithm>
 #include <cerrno>
 #include <functional>
-#include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <boost/filesystem/operations.hpp>

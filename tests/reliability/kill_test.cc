@@ -4,7 +4,6 @@
 #include <chrono>
 #include <functional>
 #include <limits>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>

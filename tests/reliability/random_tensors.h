@@ -6,7 +6,6 @@
 #include <memory>
 #include <random>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "core/base/bytes.h"

@@ -1,6 +1,5 @@
 #include "tests/reliability/random_writer.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <random>

@@ -2,7 +2,6 @@
 
 #include <map>
 #include <string>
-#include <string_view>
 
 #include "core/base/bytes.h"
 #include "formats/pickle/writer.h"

@@ -4,12 +4,10 @@
 #include <csignal>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <ostream>
 #include <random>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>

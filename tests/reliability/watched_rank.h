@@ -8,7 +8,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "core/io/storage.h"
 #include "trainer/comm/host_group.h"

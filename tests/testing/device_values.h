@@ -3,7 +3,6 @@
 #define CKPT_TESTS_TESTING_DEVICE_VALUES_H_
 
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 #include <vector>
 

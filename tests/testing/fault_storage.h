@@ -6,7 +6,6 @@
 #include <atomic>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "core/io/forwarding_storage.h"
 #include "core/io/storage.h"

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 
 #include "core/base/endian.h"
 #include "core/json/json_writer.h"

@@ -1,6 +1,5 @@
 #include "tools/ckpt-inspect/manifest_check.h"
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <set>
 #include <string_view>
-#include <utility>
 
 namespace ckpt::inspect {
 namespace {

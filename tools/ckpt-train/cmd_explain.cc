@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include "tools/ckpt-train/explanation_text.h"
 #include "trainer/explain/explanation.h"

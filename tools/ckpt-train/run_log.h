@@ -3,8 +3,6 @@
 #define CKPT_TOOLS_CKPT_TRAIN_RUN_LOG_H_
 
 #include <chrono>
-#include <cstdint>
-#include <memory>
 #include <optional>
 #include <string_view>
 

@@ -1,7 +1,6 @@
 #include "tools/cli/command_line.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include <CLI/CLI.hpp>

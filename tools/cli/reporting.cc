@@ -1,7 +1,5 @@
 #include "tools/cli/reporting.h"
 
-#include <utility>
-
 #include <fmt/format.h>
 
 #include "core/base/quote.h"

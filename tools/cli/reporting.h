@@ -3,7 +3,6 @@
 #define CKPT_TOOLS_CLI_REPORTING_H_
 
 #include <memory>
-#include <string>
 #include <string_view>
 
 #include "core/exec/progress.h"

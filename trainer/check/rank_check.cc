@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "trainer/backend/backend.h"

@@ -3,7 +3,6 @@
 #define CKPT_TRAINER_DATA_EXAMPLE_H_
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 

@@ -3,7 +3,6 @@
 #define CKPT_TRAINER_OPS_OPS_H_
 
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "core/base/status.h"

@@ -3,7 +3,6 @@
 #define CKPT_TRAINER_RUN_CHECKPOINT_SETTINGS_H_
 
 #include <cstdint>
-#include <string>
 
 #include "core/checkpoint/chosen_forms.h"
 #include "core/io/path.h"

@@ -1,6 +1,5 @@
 #include "trainer/run/save_folder.h"
 
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>

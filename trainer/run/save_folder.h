@@ -4,7 +4,6 @@
 #define CKPT_TRAINER_RUN_SAVE_FOLDER_H_
 
 #include <memory>
-#include <utility>
 
 #include "core/base/result.h"
 #include "core/io/made_directories.h"

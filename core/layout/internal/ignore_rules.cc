@@ -1,7 +1,6 @@
 #include "core/layout/internal/ignore_rules.h"
 
 #include <string>
-#include <utility>
 
 #include "core/base/quote.h"
 

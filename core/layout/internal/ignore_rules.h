@@ -2,7 +2,6 @@
 #ifndef CKPT_CORE_LAYOUT_INTERNAL_IGNORE_RULES_H_
 #define CKPT_CORE_LAYOUT_INTERNAL_IGNORE_RULES_H_
 
-#include <string_view>
 #include <vector>
 
 #include "core/base/result.h"

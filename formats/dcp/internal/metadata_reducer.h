@@ -3,10 +3,8 @@
 #ifndef CKPT_FORMATS_DCP_INTERNAL_METADATA_REDUCER_H_
 #define CKPT_FORMATS_DCP_INTERNAL_METADATA_REDUCER_H_
 
-#include <array>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 

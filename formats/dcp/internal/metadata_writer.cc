@@ -1,6 +1,5 @@
 #include "formats/dcp/internal/metadata_writer.h"
 
-#include <array>
 #include <string_view>
 #include <variant>
 

@@ -1,7 +1,6 @@
 #include "formats/hdf5/internal/attribute.h"
 
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>

@@ -1,6 +1,5 @@
 #include "formats/megatron/internal/run_config.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 
 #include "core/base/checked_math.h"
 #include "core/base/glob.h"

@@ -1,6 +1,5 @@
 #include "formats/pickle/internal/literal_reader.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "core/base/endian.h"

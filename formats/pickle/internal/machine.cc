@@ -1,7 +1,6 @@
 #include "formats/pickle/internal/machine.h"
 
 #include <cstring>
-#include <optional>
 
 #include <fmt/format.h>
 

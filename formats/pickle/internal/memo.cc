@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <cstring>
-#include <string_view>
 
 #include "core/base/endian.h"
 #include "formats/pickle/opcodes.h"

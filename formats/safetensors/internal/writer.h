@@ -3,7 +3,6 @@
 #define CKPT_FORMATS_SAFETENSORS_INTERNAL_WRITER_H_
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 

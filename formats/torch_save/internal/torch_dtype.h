@@ -2,7 +2,6 @@
 #ifndef CKPT_FORMATS_TORCH_SAVE_INTERNAL_TORCH_DTYPE_H_
 #define CKPT_FORMATS_TORCH_SAVE_INTERNAL_TORCH_DTYPE_H_
 
-#include <cstdint>
 #include <optional>
 #include <string_view>
 

@@ -1,6 +1,5 @@
 #include "formats/verl/internal/source.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>

@@ -1,5 +1,4 @@
 // A model's settings on their way through the `args` of its conversion.
-#include <algorithm>
 #include <string>
 #include <vector>
 

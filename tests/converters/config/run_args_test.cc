@@ -1,10 +1,7 @@
 #include "converters/config/run_args.h"
 
-#include <algorithm>
 #include <set>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include <gmock/gmock.h>
 

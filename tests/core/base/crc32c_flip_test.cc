@@ -1,7 +1,6 @@
 #include "core/base/crc32c_flip.h"
 
 #include <random>
-#include <set>
 
 #include <gmock/gmock.h>
 

@@ -1,7 +1,6 @@
 #include "core/checkpoint/read.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <random>
 #include <string>

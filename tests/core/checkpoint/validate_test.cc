@@ -1,6 +1,5 @@
 #include "core/checkpoint/validate.h"
 
-#include <functional>
 #include <optional>
 
 #include <gmock/gmock.h>

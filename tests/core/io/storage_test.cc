@@ -2,7 +2,6 @@
 #include "core/io/storage.h"
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 
 #include <boost/filesystem/operations.hpp>

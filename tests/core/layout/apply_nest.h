@@ -3,7 +3,6 @@
 #define CKPT_TESTS_CORE_LAYOUT_APPLY_NEST_H_
 
 #include <cstring>
-#include <vector>
 
 #include "core/base/bytes.h"
 #include "core/layout/affine.h"

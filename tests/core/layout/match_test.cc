@@ -1,7 +1,5 @@
 #include "core/layout/match.h"
 
-#include <algorithm>
-
 #include <gtest/gtest.h>
 
 #include "tests/testing/matchers.h"

@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <random>
-#include <string>
 #include <thread>
 #include <tuple>
 #include <utility>

@@ -2,7 +2,6 @@
 // a mistake, or somebody who signs what he changed, could leave.
 #include <ostream>
 #include <string>
-#include <vector>
 
 #include <gmock/gmock.h>
 

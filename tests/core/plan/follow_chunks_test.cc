@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <ostream>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>

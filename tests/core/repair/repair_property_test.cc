@@ -1,5 +1,4 @@
 // Random damage: what is repaired has the bytes that were written, and what can be repaired is.
-#include <set>
 
 #include <gmock/gmock.h>
 

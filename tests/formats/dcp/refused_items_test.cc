@@ -1,6 +1,5 @@
 // Items that are not what `.metadata` says, in folders that torch never writes.
 #include <memory>
-#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

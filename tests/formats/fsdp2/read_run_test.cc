@@ -2,8 +2,6 @@
 #include "formats/fsdp2/internal/read_run.h"
 
 #include <cstring>
-#include <map>
-#include <memory>
 #include <ostream>
 #include <string>
 #include <utility>

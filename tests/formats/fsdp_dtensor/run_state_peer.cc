@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <string>
 
 #include "core/checkpoint/memory_source.h"
 #include "core/exec/executor.h"

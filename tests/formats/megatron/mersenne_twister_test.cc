@@ -2,7 +2,6 @@
 
 #include <random>
 #include <sstream>
-#include <string>
 
 #include <gmock/gmock.h>
 

@@ -1,6 +1,5 @@
 // What optimizers keep, in the files of two tensor ranks: found, and refused by name.
 #include <cstring>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>

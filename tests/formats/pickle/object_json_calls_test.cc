@@ -1,6 +1,5 @@
 // What objects of classes become in JSON, each given as the text of a pickle: known ones by their
 // value, all others by name.
-#include <cstdint>
 #include <optional>
 #include <ostream>
 #include <string>

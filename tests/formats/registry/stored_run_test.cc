@@ -1,7 +1,6 @@
 // A run is read in the way of the format that its checkpoint is in.
 #include "formats/registry/stored_run.h"
 
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>

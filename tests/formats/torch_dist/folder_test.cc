@@ -1,9 +1,7 @@
 // Folders that Megatron never writes, and what becomes of them.
-#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
-#include <ostream>
 #include <span>
 #include <string>
 #include <utility>

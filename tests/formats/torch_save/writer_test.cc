@@ -1,7 +1,6 @@
 #include "formats/torch_save/internal/writer.h"
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>

@@ -1,7 +1,6 @@
 #include "trainer/backend/backend.h"
 
 #include <array>
-#include <memory>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,6 @@
 
 #include <bit>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,7 +10,6 @@
 #include <numeric>
 #include <random>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <ctime>
 #include <map>
-#include <ostream>
 #include <set>
 #include <string>
 #include <string_view>

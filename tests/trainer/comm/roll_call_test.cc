@@ -1,5 +1,6 @@
 #include "trainer/comm/internal/roll_call.h"
 
+#include <cstddef>
 #include <deque>
 #include <memory>
 #include <optional>

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <string>
 
 #include <gmock/gmock.h>
 

@@ -1,6 +1,5 @@
 #include "trainer/data/open_source.h"
 
-#include <algorithm>
 #include <string>
 #include <thread>
 #include <vector>

@@ -1,7 +1,6 @@
 #include "trainer/ledger/recorded_ops.h"
 
 #include <array>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>

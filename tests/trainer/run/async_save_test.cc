@@ -1,5 +1,4 @@
 // What an asynchronous save keeps training from, on a device that works while the host goes on.
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>

@@ -1,10 +1,8 @@
 #include "trainer/run/internal/bad_batch.h"
 
-#include <cmath>
 #include <limits>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>

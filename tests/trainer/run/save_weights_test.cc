@@ -1,12 +1,9 @@
 // save_format hf: what all ranks write together is what ckpt-convert makes of a checkpoint of the
 // run.
-#include <algorithm>
-#include <cstdint>
 #include <map>
 #include <ostream>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <gmock/gmock.h>
 

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <list>
 #include <string_view>
-#include <utility>
 
 #include "core/base/units.h"
 #include "tests/trainer/checkpoint/state_pattern.h"

@@ -1,7 +1,5 @@
 #include "tools/cli/internal/progress_lines.h"
 
-#include <utility>
-
 #include <fmt/format.h>
 
 #include "core/base/quote.h"

@@ -3,8 +3,6 @@
 #define CKPT_TRAINER_COMM_INTERNAL_ROLL_CALL_H_
 
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>

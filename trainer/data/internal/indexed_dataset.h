@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 
 #include "core/base/result.h"
 #include "core/io/path.h"

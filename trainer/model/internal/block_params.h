@@ -3,7 +3,6 @@
 #define CKPT_TRAINER_MODEL_INTERNAL_BLOCK_PARAMS_H_
 
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>

@@ -1,5 +1,6 @@
 #include "trainer/random/internal/normal_pairs.h"
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <numbers>

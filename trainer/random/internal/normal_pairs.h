@@ -2,7 +2,6 @@
 #ifndef CKPT_TRAINER_RANDOM_INTERNAL_NORMAL_PAIRS_H_
 #define CKPT_TRAINER_RANDOM_INTERNAL_NORMAL_PAIRS_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -1,7 +1,6 @@
 #include "trainer/run/internal/describe_run.h"
 
 #include <cstdint>
-#include <utility>
 
 #include "converters/config/run_args.h"
 #include "core/layout/value.h"

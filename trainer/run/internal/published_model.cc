@@ -1,7 +1,6 @@
 #include "trainer/run/internal/published_model.h"
 
 #include <string>
-#include <utility>
 
 #include "converters/config/hf_config.h"
 

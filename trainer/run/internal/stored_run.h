@@ -2,7 +2,6 @@
 #ifndef CKPT_TRAINER_RUN_INTERNAL_STORED_RUN_H_
 #define CKPT_TRAINER_RUN_INTERNAL_STORED_RUN_H_
 
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -1,8 +1,6 @@
 #include "tools/ckpt-train/experiment/internal/report.h"
 
-#include <algorithm>
 #include <array>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
