@@ -51,6 +51,13 @@ struct Worker {
   std::unique_ptr<ZstdEncoder> encoder;  // null: items are not compressed
 };
 
+// What the thread that writes a tensor keeps from one item to the next.
+struct TensorInProgress {
+  JournalRecord record;
+  Hasher hasher{HashAlgorithm::kXxh3};
+  std::uint64_t written_bytes = 0;
+};
+
 class Execution {
  public:
   Execution(const ConversionPlan& plan, const CheckpointSource& source, Storage& storage,
@@ -71,8 +78,11 @@ class Execution {
   [[nodiscard]] bool WritesLate() const { return plan_.write.late_bytes && !options_.worker; }
   void IndexItems();
   Status PrepareFiles();
-  Status PrepareShared(std::uint32_t file, const Path& path);
-  Status PrepareForWorkers(std::uint32_t file, const Path& path);
+  using PreparedFile = Result<std::unique_ptr<OutputFile>>;
+  PreparedFile PrepareFile(std::uint32_t file, const Path& path);
+  PreparedFile PrepareShared(std::uint32_t file, const Path& path);
+  PreparedFile PrepareForWorkers(std::uint32_t file, const Path& path);
+  void AddParts();
   [[nodiscard]] bool KeepsItsSize(const FileStat& stat, std::uint64_t planned_bytes) const;
   std::vector<bool> FilesWithOwnItems() const;
   Result<std::vector<JournalRecord>> OpenJournal();
@@ -90,6 +100,9 @@ class Execution {
                           const WriteFunction& write);
   Status WriteTensors();
   Status WriteTensor(std::size_t tensor, Worker& worker);
+  Status ProduceItem(std::size_t position, Worker& worker, TensorInProgress& tensor);
+  Result<std::uint32_t> ProducePayload(const WriteItem& item, Worker& worker, ItemWriter& writer,
+                                       TensorInProgress& tensor);
   Status WriteIndex();
   Status CopySideFiles();
   Status FinishFiles();
@@ -138,9 +151,23 @@ bool Execution::KeepsItsSize(const FileStat& stat, std::uint64_t planned_bytes) 
                                  : stat.size_bytes == planned_bytes;
 }
 
+// Makes the file, or takes over what an interrupted run left of it.
+Execution::PreparedFile Execution::PrepareFile(std::uint32_t file, const Path& path) {
+  const std::uint64_t size_bytes = plan_.write.files[file].size_bytes;
+  CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(path));
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> out, stat.type == FileType::kMissing
+                                                               ? storage_.Create(path)
+                                                               : storage_.OpenForUpdate(path));
+  // Reserve the whole size at once: a full disk shows before hours of work.
+  if (!KeepsItsSize(stat, size_bytes)) CKPT_RETURN_IF_ERROR(out->Resize(size_bytes));
+  CKPT_RETURN_IF_ERROR(out->Close());
+  return std::make_unique<OutputFile>(storage_, path, size_bytes);
+}
+
 // Makes sure that the file is there and has its size. Other workers do the same with it at the same
 // time, and may have filled parts of it.
-Status Execution::PrepareForWorkers(std::uint32_t file, const Path& path) {
+Execution::PreparedFile Execution::PrepareForWorkers(std::uint32_t file, const Path& path) {
   const std::uint64_t size_bytes = plan_.write.files[file].size_bytes;
   CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
   Result<std::unique_ptr<WritableFile>> out = storage_.Create(path);
@@ -151,37 +178,43 @@ Status Execution::PrepareForWorkers(std::uint32_t file, const Path& path) {
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(path));
   if (!KeepsItsSize(stat, size_bytes)) CKPT_RETURN_IF_ERROR((*out)->Resize(size_bytes));
   CKPT_RETURN_IF_ERROR((*out)->Close());
-  files_.push_back(std::make_unique<OutputFile>(storage_, path, size_bytes));
-  return OkStatus();
+  return std::make_unique<OutputFile>(storage_, path, size_bytes);
+}
+
+// Opens a file that this process creates or has open; null for all others. The directory is new. A
+// process of a job that died may still run and continue to fill files of these names: it must not
+// find the files of this job, and this job must not use its files.
+Execution::PreparedFile Execution::PrepareShared(std::uint32_t file, const Path& path) {
+  const std::uint64_t size_bytes = plan_.write.files[file].size_bytes;
+  std::shared_ptr<WritableFile> out;
+  if (const auto open = options_.share->open.find(file); open != options_.share->open.end()) {
+    out = open->second;
+  } else if (Makes(file)) {
+    CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
+    CKPT_ASSIGN_OR_RETURN(out, storage_.Create(path));
+    CKPT_RETURN_IF_ERROR(out->Resize(size_bytes));
+  }
+  if (out == nullptr) return std::unique_ptr<OutputFile>();
+  return std::make_unique<OutputFile>(storage_, path, size_bytes, std::move(out));
 }
 
 Status Execution::PrepareFiles() {
   const std::vector<bool> own = FilesWithOwnItems();
-  for (std::uint32_t f = 0; f < plan_.write.files.size(); ++f) {
-    const WriteFile& file = plan_.write.files[f];
-    const Path path = directory_ / file.name;
-    if (options_.share) {
-      CKPT_RETURN_IF_ERROR(PrepareShared(f, path));
-      continue;
-    }
-    if (options_.worker) {
-      if (own[f]) {
-        CKPT_RETURN_IF_ERROR(PrepareForWorkers(f, path));
-      } else {
-        files_.push_back(nullptr);
-      }
-      continue;
-    }
-    CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
-    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(path));
-    CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> out, stat.type == FileType::kMissing
-                                                                 ? storage_.Create(path)
-                                                                 : storage_.OpenForUpdate(path));
-    // Reserve the whole size at once: a full disk shows before hours of work.
-    if (!KeepsItsSize(stat, file.size_bytes)) CKPT_RETURN_IF_ERROR(out->Resize(file.size_bytes));
-    CKPT_RETURN_IF_ERROR(out->Close());
-    files_.push_back(std::make_unique<OutputFile>(storage_, path, file.size_bytes));
+  const auto prepare = [&](std::uint32_t file) -> PreparedFile {
+    const Path path = directory_ / plan_.write.files[file].name;
+    if (options_.share) return PrepareShared(file, path);
+    if (!options_.worker) return PrepareFile(file, path);
+    return own[file] ? PrepareForWorkers(file, path) : std::unique_ptr<OutputFile>();
+  };
+  for (std::uint32_t file = 0; file < plan_.write.files.size(); ++file) {
+    CKPT_ASSIGN_OR_RETURN(files_.emplace_back(), prepare(file));
   }
+  AddParts();
+  return OkStatus();
+}
+
+// Tells each file what this process puts into it.
+void Execution::AddParts() {
   if (plan_.write.compression) placement_.emplace(plan_.write);
   for (std::size_t i = 0; i < plan_.write.items.size(); ++i) {
     if (Writes(i)) files_[plan_.write.items[i].file]->AddPart();
@@ -198,26 +231,6 @@ Status Execution::PrepareFiles() {
     files_[literal.file]->AddLiteral(literal);
     result_.bytes_written += literal.bytes.size();
   }
-  return OkStatus();
-}
-
-// Opens a file that this process creates or has open; null for all others. The directory is new. A
-// process of a job that died may still run and continue to fill files of these names: it must not
-// find the files of this job, and this job must not use its files.
-Status Execution::PrepareShared(std::uint32_t file, const Path& path) {
-  const std::uint64_t size_bytes = plan_.write.files[file].size_bytes;
-  std::shared_ptr<WritableFile> out;
-  if (const auto open = options_.share->open.find(file); open != options_.share->open.end()) {
-    out = open->second;
-  } else if (Makes(file)) {
-    CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
-    CKPT_ASSIGN_OR_RETURN(out, storage_.Create(path));
-    CKPT_RETURN_IF_ERROR(out->Resize(size_bytes));
-  }
-  files_.push_back(out == nullptr
-                       ? nullptr
-                       : std::make_unique<OutputFile>(storage_, path, size_bytes, std::move(out)));
-  return OkStatus();
 }
 
 // Continues the journal of the same plan and returns its records. What another plan left is
@@ -316,78 +329,92 @@ ItemExtent Execution::Place(std::size_t item, std::uint64_t size_bytes) {
   return extent;
 }
 
-Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
-  const TargetTensor& target = plan_.write.tensors[tensor];
-  const TensorRecipe& recipe = plan_.recipes[tensor];
-  const ItemFraming& framing = *plan_.write.framing;
+// Gathers, casts and writes the elements of an item, window by window. Returns their zip checksum;
+// 0 if nothing needs it.
+Result<std::uint32_t> Execution::ProducePayload(const WriteItem& item, Worker& worker,
+                                                ItemWriter& writer, TensorInProgress& tensor) {
+  const TargetTensor& target = plan_.write.tensors[item.tensor];
+  const TensorRecipe& recipe = plan_.recipes[item.tensor];
   const auto& late_bytes = plan_.write.late_bytes;
-  const bool needs_crc32 = framing.needs_crc32() || (late_bytes && late_bytes->uses_crc32);
+  const bool needs_crc32 =
+      plan_.write.framing->needs_crc32() || (late_bytes && late_bytes->uses_crc32);
   const std::uint64_t source_element = ElementBytes(recipe.source_dtype);
   const std::uint64_t target_element = ElementBytes(target.dtype);
   const auto window_elements =
       static_cast<std::int64_t>(worker.window_bytes / std::max(source_element, target_element));
+  std::uint32_t crc32 = 0;
+  const auto write_window = [&](const Box& window) -> Status {
+    if (options_.stop.stop_requested()) {
+      return Error(ErrorKind::kCancelled, "stopped on request");
+    }
+    const auto count = static_cast<std::uint64_t>(NumElements(window.sizes));
+    const MutableByteSpan gathered = worker.gathered.First(count * source_element);
+    CKPT_RETURN_IF_ERROR(worker.reader.Read(recipe, window, gathered));
+    ByteSpan payload = gathered;
+    if (recipe.source_dtype != target.dtype) {
+      const MutableByteSpan cast = worker.cast.First(count * target_element);
+      tensor.record.cast_overflows +=
+          CastElements(recipe.source_dtype, gathered, target.dtype, cast);
+      payload = cast;
+    }
+    tensor.hasher.Update(payload);
+    if (needs_crc32) crc32 = Crc32(payload, crc32);
+    CKPT_RETURN_IF_ERROR(writer.Write(payload));
+    Report(target.key, payload.size());
+    return OkStatus();
+  };
+  CKPT_RETURN_IF_ERROR(ForEachBlock(item.box, window_elements, write_window));
+  return crc32;
+}
 
-  JournalRecord record;
+// `position`: of the item in the plan.
+Status Execution::ProduceItem(std::size_t position, Worker& worker, TensorInProgress& tensor) {
+  const WriteItem& item = plan_.write.items[position];
+  const TargetTensor& target = plan_.write.tensors[item.tensor];
+  const ItemFraming& framing = *plan_.write.framing;
+  OutputFile& file = *files_[item.file];
+  CKPT_ASSIGN_OR_RETURN(WritableFile* const out, file.Open());
+  ZstdEncoder* const encoder = item.is_plain ? nullptr : worker.encoder.get();
+  if (encoder != nullptr) encoder->Begin(item.size_bytes);
+  ItemWriter writer(*out, placement_ ? placement_->end_of_file(item.file) : item.offset_bytes,
+                    worker.buffers, encoder);
+  CKPT_RETURN_IF_ERROR(writer.Write(framing.Head(target, item)));
+  CKPT_ASSIGN_OR_RETURN(const std::uint32_t crc32, ProducePayload(item, worker, writer, tensor));
+  CKPT_RETURN_IF_ERROR(writer.Write(framing.Tail(target, item, crc32)));
+  CKPT_RETURN_IF_ERROR(writer.Finish());
+  ItemExtent extent = {.offset_bytes = item.offset_bytes, .size_bytes = writer.size_bytes()};
+  if (placement_) extent = Place(position, writer.size_bytes());
+  if (plan_.write.late_bytes) {
+    written_[position] = {.extent = extent, .payload_crc32 = crc32};
+    tensor.record.items.push_back(written_[position]);
+  }
+  for (const ChecksumPiece& piece : writer.pieces()) {
+    tensor.record.pieces.emplace_back(item.file, piece);
+  }
+  tensor.written_bytes += writer.size_bytes();
+  file.AddPieces(writer.pieces());
+  return file.PartDone();
+}
+
+Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
+  TensorInProgress progress;
+  JournalRecord& record = progress.record;
   record.tensor = static_cast<std::uint32_t>(tensor);
-  Hasher hasher(HashAlgorithm::kXxh3);
-  std::uint64_t written = 0;
   bool is_whole = true;
   worker.reader.Reset();
   for (std::size_t i = first_item_[tensor]; i < first_item_[tensor + 1]; ++i) {
-    const WriteItem& item = plan_.write.items[i];
-    if (!Writes(i)) {
+    if (Writes(i)) {
+      CKPT_RETURN_IF_ERROR(ProduceItem(i, worker, progress));
+    } else {
       is_whole = false;
-      continue;
     }
-    OutputFile& file = *files_[item.file];
-    CKPT_ASSIGN_OR_RETURN(WritableFile* const out, file.Open());
-    ZstdEncoder* const encoder = item.is_plain ? nullptr : worker.encoder.get();
-    if (encoder != nullptr) encoder->Begin(item.size_bytes);
-    ItemWriter writer(*out, placement_ ? placement_->end_of_file(item.file) : item.offset_bytes,
-                      worker.buffers, encoder);
-    CKPT_RETURN_IF_ERROR(writer.Write(framing.Head(target, item)));
-    std::uint32_t crc32 = 0;
-    const auto write_block = [&](const Box& block) -> Status {
-      if (options_.stop.stop_requested()) {
-        return Error(ErrorKind::kCancelled, "stopped on request");
-      }
-      const auto count = static_cast<std::uint64_t>(NumElements(block.sizes));
-      const MutableByteSpan gathered = worker.gathered.First(count * source_element);
-      CKPT_RETURN_IF_ERROR(worker.reader.Read(recipe, block, gathered));
-      ByteSpan payload = gathered;
-      if (recipe.source_dtype != target.dtype) {
-        const MutableByteSpan cast = worker.cast.First(count * target_element);
-        record.cast_overflows += CastElements(recipe.source_dtype, gathered, target.dtype, cast);
-        payload = cast;
-      }
-      hasher.Update(payload);
-      if (needs_crc32) crc32 = Crc32(payload, crc32);
-      CKPT_RETURN_IF_ERROR(writer.Write(payload));
-      Report(target.key, payload.size());
-      return OkStatus();
-    };
-    CKPT_RETURN_IF_ERROR(ForEachBlock(item.box, window_elements, write_block));
-    CKPT_RETURN_IF_ERROR(writer.Write(framing.Tail(target, item, crc32)));
-    CKPT_RETURN_IF_ERROR(writer.Finish());
-    ItemExtent extent = {.offset_bytes = item.offset_bytes, .size_bytes = writer.size_bytes()};
-    if (placement_) extent = Place(i, writer.size_bytes());
-    if (late_bytes) {
-      written_[i] = {.extent = extent, .payload_crc32 = crc32};
-      record.items.push_back(written_[i]);
-    }
-    for (const ChecksumPiece& piece : writer.pieces()) {
-      record.pieces.emplace_back(item.file, piece);
-    }
-    file.AddPieces(writer.pieces());
-    CKPT_RETURN_IF_ERROR(file.PartDone());
-    written += writer.size_bytes();
   }
-  if (is_whole) record.digest = hasher.Finish();
+  if (is_whole) record.digest = progress.hasher.Finish();
   if (journal_ != nullptr) CKPT_RETURN_IF_ERROR(journal_->Append(record));
   const MutexLock lock(mutex_);
   result_.tensor_xxh3[tensor] = record.digest;
   result_.cast_overflows += record.cast_overflows;
-  result_.bytes_written += written;
+  result_.bytes_written += progress.written_bytes;
   return OkStatus();
 }
 
