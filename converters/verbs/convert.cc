@@ -14,6 +14,7 @@
 #include "converters/verbs/target_space.h"
 #include "core/base/warning.h"
 #include "core/exec/executor.h"
+#include "core/exec/worker_tensors.h"
 #include "core/io/staged_directory.h"
 #include "core/io/staging_name.h"
 #include "core/manifest/replaceable.h"

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -113,6 +117,74 @@ Result<std::optional<std::vector<JournalRecord>>> ReadJournal(Storage& storage, 
   return std::optional(std::move(records));
 }
 
+// Errors: kMissing (a worker is not there), kBadMetadata (of two numbers of workers).
+Status CheckAllAreThere(const std::vector<WorkerId>& workers, const Path& staging) {
+  const std::int64_t count = workers.front().count;
+  std::vector<bool> is_there(static_cast<std::size_t>(count));
+  for (const WorkerId& worker : workers) {
+    if (worker.count != count) {
+      return Error(ErrorKind::kBadMetadata, "workers of two numbers of workers wrote here")
+          .File(staging.string())
+          .Actual(fmt::format("{} and {}", NameOf(workers.front()), NameOf(worker)));
+    }
+    is_there[static_cast<std::size_t>(worker.number)] = true;
+  }
+  std::vector<std::string> missing;
+  for (std::int64_t number = 0; number < count; ++number) {
+    if (is_there[static_cast<std::size_t>(number)]) continue;
+    missing.push_back(NameOf({.number = number, .count = count}));
+  }
+  if (missing.empty()) return OkStatus();
+  return Error(ErrorKind::kMissing, "some workers have not run")
+      .File(staging.string())
+      .Expected(fmt::format("{} workers", count))
+      .Actual("no " + NameSome(missing));
+}
+
+// Whether an earlier call, which was interrupted later, merged the journals of all.
+Result<bool> IsMerged(Storage& storage, const Path& staging, const ConversionPlan& plan) {
+  const Path path = staging / kJournalName;
+  const std::string plan_hash = HashPlan(plan);
+  CKPT_ASSIGN_OR_RETURN(const std::optional<std::string> hash, Journal::PlanHashOf(storage, path));
+  if (hash != plan_hash) return false;
+  std::vector<JournalRecord> records;
+  CKPT_RETURN_IF_ERROR(Journal::Resume(storage, path, plan_hash, records).status());
+  return ProgressOf(records, TensorsOf(plan.write, {})).is_finished();
+}
+
+Status RemoveWorkers(Storage& storage, const Path& staging, const std::vector<WorkerId>& workers) {
+  for (const WorkerId& worker : workers) {
+    CKPT_RETURN_IF_ERROR(storage.RemoveAll(staging / DirectoryOf(worker)));
+  }
+  return OkStatus();
+}
+
+// What the worker wrote of its tensors, which must be all of them. Errors: those of ReadJournal and
+// of Storage::Lock, kIncomplete.
+Result<std::vector<JournalRecord>> TakeRecords(Storage& storage, const Path& staging,
+                                               const WorkerId& worker, const WritePlan& plan,
+                                               const std::string& plan_hash) {
+  const Path directory = staging / DirectoryOf(worker);
+  Result<std::unique_ptr<DirectoryLock>> lock = storage.Lock(directory);
+  if (!lock.ok()) {
+    return std::move(lock).status().While(fmt::format("taking over worker {}", NameOf(worker)));
+  }
+  CKPT_ASSIGN_OR_RETURN(std::optional<std::vector<JournalRecord>> read,
+                        ReadJournal(storage, staging, worker, plan_hash));
+  std::vector<JournalRecord> records = std::move(read).value_or(std::vector<JournalRecord>());
+  const std::vector<bool> own = TensorsOf(plan, worker);
+  std::erase_if(records, [&](const JournalRecord& record) {
+    return record.tensor >= own.size() || !own[record.tensor];
+  });
+  const Progress progress = ProgressOf(records, own);
+  if (progress.is_finished()) return records;
+  return Error(ErrorKind::kIncomplete, fmt::format("worker {} has not finished", NameOf(worker)))
+      .File(directory.string())
+      .Expected(fmt::format("{} tensors", progress.all))
+      .Actual(fmt::format("{} tensors", progress.written))
+      .Hint("run it again: it goes on where it stopped");
+}
+
 }  // namespace
 
 Result<WorkerId> ParseWorkerId(std::string_view text) {
@@ -120,103 +192,6 @@ Result<WorkerId> ParseWorkerId(std::string_view text) {
   return Error(ErrorKind::kUsage, "--worker takes NUMBER/COUNT")
       .Expected(fmt::format("a number from 0 to COUNT - 1, and at most {} workers", kMaxWorkers))
       .Actual(text);
-}
-
-namespace {
-
-// Whether another worker than that of the tensor before may write it; parallel to the tensors.
-std::vector<bool> BeginsShare(const WritePlan& plan) {
-  std::vector<bool> begins(plan.tensors.size(), true);
-  if (!plan.compression) return begins;
-  // A file is shared by the tensors from the first to the last that has items in it.
-  std::vector<std::uint32_t> last(plan.files.size(), 0);
-  for (const WriteItem& item : plan.items) {
-    last[item.file] = std::max(last[item.file], item.tensor);
-  }
-  std::uint32_t until = 0;  // the last one that shares a file with those so far
-  std::uint32_t previous = 0;
-  for (const WriteItem& item : plan.items) {
-    if (item.tensor != previous) begins[item.tensor] = item.tensor > until;
-    until = std::max(until, last[item.file]);
-    previous = item.tensor;
-  }
-  return begins;
-}
-
-}  // namespace
-
-std::size_t CountShares(const WritePlan& plan) {
-  return static_cast<std::size_t>(std::ranges::count(BeginsShare(plan), true));
-}
-
-namespace {
-
-// Bytes of the tensors of every share, in order. A tensor without elements counts as a byte.
-std::vector<std::uint64_t> ShareBytes(const WritePlan& plan, const std::vector<bool>& begins) {
-  std::vector<std::uint64_t> of_tensors(plan.tensors.size(), 1);
-  for (const WriteItem& item : plan.items) of_tensors[item.tensor] += item.payload_bytes;
-  std::vector<std::uint64_t> shares;
-  for (std::size_t t = 0; t < of_tensors.size(); ++t) {
-    if (begins[t]) shares.push_back(0);
-    shares.back() += of_tensors[t];
-  }
-  return shares;
-}
-
-// Hands out the shares in order, to one worker after the other: to each as many as are `most_bytes`
-// together, one at least, and leaves one for each of those that follow. Returns the worker of every
-// share; nothing if shares are left over.
-std::optional<std::vector<std::int64_t>> HandOut(const std::vector<std::uint64_t>& shares,
-                                                 std::int64_t count, std::uint64_t most_bytes) {
-  std::vector<std::int64_t> owners;
-  std::int64_t worker = 0;
-  std::uint64_t taken = 0;
-  for (std::size_t s = 0; s < shares.size(); ++s) {
-    const bool fits = shares[s] <= most_bytes && taken <= most_bytes - shares[s];
-    const auto left = static_cast<std::int64_t>(shares.size() - s);
-    if (s > 0 && (!fits || left < count - worker)) {
-      ++worker;
-      taken = 0;
-    }
-    if (worker == count) return std::nullopt;
-    owners.push_back(worker);
-    taken += shares[s];
-  }
-  return owners;
-}
-
-// The ranges of which the largest is as small as can be.
-std::vector<std::int64_t> DivideEvenly(const std::vector<std::uint64_t>& shares,
-                                       std::int64_t count) {
-  std::uint64_t low = 0;
-  std::uint64_t high = 0;
-  for (const std::uint64_t share : shares) {
-    low = std::max(low, share);
-    high += share;
-  }
-  while (low < high) {
-    const std::uint64_t middle = low + (high - low) / 2;
-    if (HandOut(shares, count, middle)) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return HandOut(shares, count, high).value();
-}
-
-}  // namespace
-
-std::vector<bool> TensorsOf(const WritePlan& plan, const WorkerId& worker) {
-  const std::vector<bool> begins = BeginsShare(plan);
-  const std::vector<std::int64_t> owners = DivideEvenly(ShareBytes(plan, begins), worker.count);
-  std::vector<bool> own(plan.tensors.size());
-  std::size_t share = 0;
-  for (std::size_t t = 0; t < own.size(); ++t) {
-    if (t > 0 && begins[t]) ++share;
-    own[t] = owners[share] == worker.number;
-  }
-  return own;
 }
 
 Result<WorkerPlace> EnterAsWorker(Storage& storage, const Path& staging, const WorkerId& worker,
@@ -268,52 +243,6 @@ Result<bool> HasWorkers(Storage& storage, const Path& staging) {
   return !workers.empty();
 }
 
-namespace {
-
-// Errors: kMissing (a worker is not there), kBadMetadata (of two numbers of workers).
-Status CheckAllAreThere(const std::vector<WorkerId>& workers, const Path& staging) {
-  const std::int64_t count = workers.front().count;
-  std::vector<bool> is_there(static_cast<std::size_t>(count));
-  for (const WorkerId& worker : workers) {
-    if (worker.count != count) {
-      return Error(ErrorKind::kBadMetadata, "workers of two numbers of workers wrote here")
-          .File(staging.string())
-          .Actual(fmt::format("{} and {}", NameOf(workers.front()), NameOf(worker)));
-    }
-    is_there[static_cast<std::size_t>(worker.number)] = true;
-  }
-  std::vector<std::string> missing;
-  for (std::int64_t number = 0; number < count; ++number) {
-    if (is_there[static_cast<std::size_t>(number)]) continue;
-    missing.push_back(NameOf({.number = number, .count = count}));
-  }
-  if (missing.empty()) return OkStatus();
-  return Error(ErrorKind::kMissing, "some workers have not run")
-      .File(staging.string())
-      .Expected(fmt::format("{} workers", count))
-      .Actual("no " + NameSome(missing));
-}
-
-// Whether an earlier call, which was interrupted later, merged the journals of all.
-Result<bool> IsMerged(Storage& storage, const Path& staging, const ConversionPlan& plan) {
-  const Path path = staging / kJournalName;
-  const std::string plan_hash = HashPlan(plan);
-  CKPT_ASSIGN_OR_RETURN(const std::optional<std::string> hash, Journal::PlanHashOf(storage, path));
-  if (hash != plan_hash) return false;
-  std::vector<JournalRecord> records;
-  CKPT_RETURN_IF_ERROR(Journal::Resume(storage, path, plan_hash, records).status());
-  return ProgressOf(records, TensorsOf(plan.write, {})).is_finished();
-}
-
-Status RemoveWorkers(Storage& storage, const Path& staging, const std::vector<WorkerId>& workers) {
-  for (const WorkerId& worker : workers) {
-    CKPT_RETURN_IF_ERROR(storage.RemoveAll(staging / DirectoryOf(worker)));
-  }
-  return OkStatus();
-}
-
-}  // namespace
-
 Status MergeWorkers(Storage& storage, const Path& staging, const ConversionPlan& plan) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<WorkerId> workers, ListWorkers(storage, staging));
   CKPT_ASSIGN_OR_RETURN(const bool is_merged, IsMerged(storage, staging, plan));
@@ -324,34 +253,13 @@ Status MergeWorkers(Storage& storage, const Path& staging, const ConversionPlan&
   std::vector<JournalRecord> all;
   Status failures;
   for (const WorkerId& worker : workers) {
-    const Path directory = staging / DirectoryOf(worker);
-    Result<std::unique_ptr<DirectoryLock>> lock = storage.Lock(directory);
-    if (!lock.ok()) {
-      failures.Add(
-          std::move(lock).status().While(fmt::format("taking over worker {}", NameOf(worker))));
-      continue;
-    }
-    Result<std::optional<std::vector<JournalRecord>>> records =
-        ReadJournal(storage, staging, worker, plan_hash);
+    Result<std::vector<JournalRecord>> records =
+        TakeRecords(storage, staging, worker, plan.write, plan_hash);
     if (!records.ok()) {
       failures.Add(std::move(records).status());
       continue;
     }
-    const std::vector<bool> own = TensorsOf(plan.write, worker);
-    std::vector<JournalRecord> written = std::move(*records).value_or(std::vector<JournalRecord>());
-    std::erase_if(written, [&](const JournalRecord& record) {
-      return record.tensor >= own.size() || !own[record.tensor];
-    });
-    const Progress progress = ProgressOf(written, own);
-    if (!progress.is_finished()) {
-      failures.Add(
-          Error(ErrorKind::kIncomplete, fmt::format("worker {} has not finished", NameOf(worker)))
-              .File(directory.string())
-              .Expected(fmt::format("{} tensors", progress.all))
-              .Actual(fmt::format("{} tensors", progress.written))
-              .Hint("run it again: it goes on where it stopped"));
-    }
-    for (JournalRecord& record : written) all.push_back(std::move(record));
+    for (JournalRecord& record : *records) all.push_back(std::move(record));
   }
   if (!failures.ok()) return failures;
   const Path path = staging / kJournalName;

@@ -6,36 +6,19 @@
 #ifndef CKPT_CORE_EXEC_WORKERS_H_
 #define CKPT_CORE_EXEC_WORKERS_H_
 
-#include <cstdint>
 #include <memory>
 #include <string_view>
-#include <vector>
 
 #include "core/base/result.h"
+#include "core/exec/worker_tensors.h"
 #include "core/io/made_directories.h"
 #include "core/io/storage.h"
 #include "core/plan/conversion_plan.h"
 
 namespace ckpt {
 
-struct WorkerId {
-  std::int64_t number = 0;  // from 0
-  std::int64_t count = 1;
-
-  friend bool operator==(const WorkerId&, const WorkerId&) = default;
-};
-
 // "3/8": worker 3 of 0 to 7. Errors: kUsage.
 Result<WorkerId> ParseWorkerId(std::string_view text);
-
-// How many workers at most have something to write. One tensor is written by one worker. With
-// compression, where an item begins shows when the one before it in its file was written: then one
-// worker writes all tensors that share files.
-[[nodiscard]] std::size_t CountShares(const WritePlan& plan);
-
-// Which tensors the worker writes, parallel to the plan's: a range of them. The ranges give the
-// worker with the most bytes as few as can be, and every worker a tensor if there are enough.
-[[nodiscard]] std::vector<bool> TensorsOf(const WritePlan& plan, const WorkerId& worker);
 
 // A worker's place in a staging directory, while it writes.
 struct WorkerPlace {

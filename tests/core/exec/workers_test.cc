@@ -9,6 +9,7 @@
 #include "core/base/hash.h"
 #include "core/checkpoint/memory_source.h"
 #include "core/exec/executor.h"
+#include "core/exec/worker_tensors.h"
 #include "core/io/memory_storage.h"
 #include "core/layout/affine.h"
 #include "core/plan/plan_check.h"
