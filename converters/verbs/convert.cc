@@ -17,6 +17,7 @@
 #include "core/exec/worker_tensors.h"
 #include "core/io/staged_directory.h"
 #include "core/io/staging_name.h"
+#include "core/manifest/manifest_text.h"
 #include "core/manifest/replaceable.h"
 #include "core/repair/parity.h"
 #include "formats/registry/registry.h"

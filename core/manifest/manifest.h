@@ -14,8 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/result.h"
-
 namespace ckpt {
 
 inline constexpr std::string_view kManifestName = "ckptkit.json";
@@ -100,16 +98,6 @@ struct Manifest {
 
 // One value for a whole file: XXH3-128 of its size and the checksums of its blocks.
 [[nodiscard]] std::string FileRoot(const ManifestFile& file);
-
-// The content of the file. Sorts files and tensors. REQUIRES: names are unique, every file has one
-// checksum per block, and parity groups are as ParityGroup says.
-[[nodiscard]] std::string SerializeManifest(Manifest manifest);
-
-// `name` (a path) appears in errors.
-//
-// Errors: kChecksum (the text is not what was written), kUnsupported (a later version), kUnsafePath
-// (a file outside the directory), kBadMetadata (any other error).
-Result<Manifest> ParseManifest(std::string_view text, std::string_view name);
 
 }  // namespace ckpt
 

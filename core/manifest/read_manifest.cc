@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/manifest/manifest_text.h"
+
 namespace ckpt {
 namespace {
 

@@ -6,6 +6,7 @@
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/manifest/manifest.h"
+#include "core/manifest/manifest_text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto manifest =

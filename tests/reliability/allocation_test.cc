@@ -15,6 +15,7 @@
 #include "core/io/posix_storage.h"
 #include "core/layout/layout_table.h"
 #include "core/manifest/manifest.h"
+#include "core/manifest/manifest_text.h"
 #include "formats/dcp/metadata.h"
 #include "formats/pickle/object_json.h"
 #include "formats/pickle/reader.h"

@@ -20,6 +20,7 @@
 #include "core/checkpoint/validate.h"
 #include "core/io/memory_storage.h"
 #include "core/io/posix_storage.h"
+#include "core/manifest/manifest_text.h"
 #include "core/manifest/verify_manifest.h"
 #include "formats/registry/registry.h"
 #include "tests/reliability/small_model.h"

@@ -11,6 +11,7 @@
 
 #include "core/io/memory_storage.h"
 #include "core/manifest/find_damage.h"
+#include "core/manifest/manifest_text.h"
 #include "core/manifest/read_manifest.h"
 #include "core/repair/repair_plan.h"
 #include "core/repair/write_repaired.h"

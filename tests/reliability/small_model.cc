@@ -9,6 +9,7 @@
 #include "core/checkpoint/digest.h"
 #include "core/checkpoint/validate.h"
 #include "core/checkpoint/write_plan.h"
+#include "core/manifest/manifest_text.h"
 #include "core/manifest/verify_manifest.h"
 #include "formats/registry/registry.h"
 #include "formats/safetensors/internal/writer.h"

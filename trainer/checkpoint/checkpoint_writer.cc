@@ -10,6 +10,7 @@
 #include "core/base/units.h"
 #include "core/exec/block_checksums.h"
 #include "core/io/staging_name.h"
+#include "core/manifest/manifest_text.h"
 #include "trainer/comm/agreement.h"
 
 namespace ckpt::trainer {

@@ -19,6 +19,7 @@
 #include "core/base/quote.h"
 #include "core/base/warning.h"
 #include "core/io/path.h"
+#include "core/manifest/manifest_text.h"
 
 namespace ckpt {
 namespace {

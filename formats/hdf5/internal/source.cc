@@ -10,6 +10,7 @@
 #include "core/base/mutex.h"
 #include "core/base/units.h"
 #include "core/codec/zstd.h"
+#include "core/manifest/manifest_text.h"
 #include "formats/hdf5/internal/assemble.h"
 #include "formats/hdf5/internal/held_numbers.h"
 #include "formats/hdf5/internal/names.h"

@@ -20,6 +20,7 @@
 #include "converters/verbs/model_source.h"
 #include "converters/verbs/target_space.h"
 #include "core/io/forwarding_storage.h"
+#include "core/manifest/manifest_text.h"
 #include "core/manifest/verify_manifest.h"
 #include "formats/registry/registry.h"
 #include "formats/registry/stored_run.h"

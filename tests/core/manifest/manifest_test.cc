@@ -5,6 +5,7 @@
 #include "core/base/hash.h"
 #include "core/io/forwarding_storage.h"
 #include "core/io/memory_storage.h"
+#include "core/manifest/manifest_text.h"
 #include "core/manifest/verify_manifest.h"
 #include "tests/testing/manifest_file.h"
 #include "tests/testing/matchers.h"

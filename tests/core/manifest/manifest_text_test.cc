@@ -1,5 +1,7 @@
 // Manifests whose own digest is right and whose text contradicts itself: what a later version with
 // a mistake, or somebody who signs what he changed, could leave.
+#include "core/manifest/manifest_text.h"
+
 #include <ostream>
 #include <string>
 

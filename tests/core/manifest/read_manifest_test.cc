@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "core/io/memory_storage.h"
+#include "core/manifest/manifest_text.h"
 #include "tests/testing/manifest_file.h"
 #include "tests/testing/matchers.h"
 

@@ -8,6 +8,7 @@
 
 #include "core/io/memory_storage.h"
 #include "core/manifest/manifest.h"
+#include "core/manifest/manifest_text.h"
 #include "tests/testing/manifest_file.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/run_root.h"

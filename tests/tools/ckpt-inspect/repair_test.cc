@@ -10,6 +10,7 @@
 #include "core/io/memory_storage.h"
 #include "core/json/json_reader.h"
 #include "core/manifest/manifest.h"
+#include "core/manifest/manifest_text.h"
 #include "core/repair/parity.h"
 #include "tests/testing/fault_storage.h"
 #include "tests/testing/manifest_file.h"

@@ -14,6 +14,7 @@
 #include "core/checkpoint/memory_source.h"
 #include "core/io/memory_storage.h"
 #include "core/layout/affine.h"
+#include "core/manifest/manifest_text.h"
 #include "core/manifest/verify_manifest.h"
 #include "formats/dcp/writer.h"
 #include "tests/testing/fault_storage.h"

@@ -14,6 +14,7 @@
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
 #include "core/manifest/late_checks.h"
+#include "core/manifest/manifest_text.h"
 #include "trainer/comm/row_exchange.h"
 
 namespace ckpt::train {
