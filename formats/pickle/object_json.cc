@@ -120,6 +120,12 @@ std::string ClassName(const Graph& graph, NodeId node) {
   return graph.QualifiedName(node);
 }
 
+std::string OpaqueJson(const Graph& graph, NodeId node) {
+  const std::string name = ClassName(graph, node);
+  return fmt::format(R"({{"$opaque":{}}})",
+                     JsonText(name.empty() ? PythonTypeName(graph, node) : name));
+}
+
 namespace {
 
 std::string DeviceText(const Graph& graph, NodeId node) {
@@ -155,9 +161,7 @@ class ObjectRenderer {
   Status Put(std::string_view text);
   Status PutBytes(std::string_view tag, std::string_view bytes);
   Status PutObject(NodeId node, std::string_view state);
-  Status PutOpaque(NodeId node) {
-    return Put(fmt::format(R"({{"$opaque":{}}})", JsonText(ClassName(graph_, node))));
-  }
+  Status PutOpaque(NodeId node) { return Put(OpaqueJson(graph_, node)); }
 
   const Graph& graph_;
   const RenderOptions& options_;

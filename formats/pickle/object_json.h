@@ -44,6 +44,9 @@ Result<std::string> RenderJson(const Graph& graph, NodeId node, const RenderOpti
 // "module.Name" of a value that only its class understands, as far as its pickle tells.
 [[nodiscard]] std::string ClassName(const Graph& graph, NodeId node);
 
+// {"$opaque": ClassName}.
+[[nodiscard]] std::string OpaqueJson(const Graph& graph, NodeId node);
+
 // Python's name of the value's type: "int", "dict", "Namespace", "Tensor", …
 [[nodiscard]] std::string PythonTypeName(const Graph& graph, NodeId node);
 

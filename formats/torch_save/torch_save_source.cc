@@ -16,13 +16,14 @@
 #include "formats/pickle/python_str.h"
 #include "formats/torch_save/internal/array_digest.h"
 #include "formats/torch_save/internal/distributed_tensor.h"
+#include "formats/torch_save/internal/entry_walk.h"
 #include "formats/torch_save/internal/inner_tensors.h"
 #include "formats/torch_save/internal/persistent_storage.h"
-#include "formats/torch_save/internal/tensor_walk.h"
 #include "formats/torch_save/object_item.h"
 
 namespace ckpt {
 
+using torch_save::FindEntries;
 using torch_save::FindInnerTensors;
 using torch_save::FindTensors;
 using torch_save::InnerTensor;
@@ -62,6 +63,18 @@ Problem WarnOfHolder(const torch_save::TorchContainer& container, pickle::NodeId
   return warning;
 }
 
+// A value that cannot be shown, for the reason `why`. No tensor depends on it.
+RenderedObject OnlyNamed(const torch_save::TorchContainer& container, pickle::NodeId node,
+                         const std::string& key, Problem why) {
+  const pickle::Graph& graph = container.pickle.graph;
+  why.severity = Severity::kWarning;
+  why.file = container.file->name();
+  why.tensor = key;
+  return {.type = pickle::PythonTypeName(graph, node),
+          .json = pickle::OpaqueJson(graph, node),
+          .warnings = {std::move(why)}};
+}
+
 Result<RankPart> ReadPart(const torch_save::TorchContainer& container, const NamedNode& named) {
   const pickle::Graph& graph = container.pickle.graph;
   RankPart part;
@@ -98,12 +111,17 @@ Result<std::unique_ptr<TorchSaveSource>> TorchSaveSource::Open(Storage& storage,
 }
 
 Status TorchSaveSource::BuildIndex(const std::string& file_name) {
-  CKPT_ASSIGN_OR_RETURN(const std::vector<NamedNode> found,
-                        FindTensors(container_.pickle.graph, container_.pickle.root));
+  CKPT_ASSIGN_OR_RETURN(const torch_save::Entries found,
+                        FindEntries(container_.pickle.graph, container_.pickle.root));
   IndexBuilder builder;
   const FileId file = builder.AddFile(file_name);
   const EncodingId encoding = builder.AddEncoding("torch_save");
   for (const Problem& warning : container_.warnings) builder.AddProblem(warning);
+  if (!found.has_values) {
+    builder.AddProblem(Warning(ErrorKind::kResource,
+                               "values beside the tensors are more than can be listed",
+                               container_.file->name(), ""));
+  }
   for (const auto& [key, storage] : container_.storages) {
     if (storage.crc32) protection_ = Protection::kCrc32;
   }
@@ -112,14 +130,14 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
   std::unordered_set<std::string> seen;
   std::unordered_set<std::string> warned_of;  // calls for which a warning was given
   torch_save::TensorSum listed(*container_.file, "the file is far too small for its tensors");
-  for (const NamedNode& named : found) {
+  for (const NamedNode& named : found.list) {
     if (!seen.insert(named.key).second) {
-      builder.AddProblems(Error(ErrorKind::kBadMetadata, "two tensors have the same path")
+      builder.AddProblems(Error(ErrorKind::kBadMetadata, "two entries have the same path")
                               .File(container_.file->name())
                               .Tensor(named.key));
       continue;
     }
-    if (named.form == TensorForm::kNone) {
+    if (named.form == TensorForm::kNone && !named.is_value) {
       Problem warning = WarnOfCall(container_, named);
       warned_of.insert(warning.actual);
       builder.AddProblem(std::move(warning));
@@ -127,6 +145,7 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
     if (named.form != TensorForm::kDense) {
       builder.AddObject({.key = named.key, .file = file, .encoding = encoding});
       objects_.emplace(named.key, named.node);
+      if (named.is_value) values_.insert(named.node);
       continue;
     }
     Result<RebuiltTensor> tensor = torch_save::RebuildTensor(container_, named.node);
@@ -221,6 +240,7 @@ Status TorchSaveSource::NameHidden(const std::function<ObjectEntry(const std::st
     // not listed.
     if (entry->second != node) continue;
     if (is_new) builder.AddObject(make(holder.key));
+    values_.erase(node);
     for (const StorageExtent* storage : holder.storages) {
       held_.insert(storage);
       hidden.erase(storage);
@@ -322,7 +342,11 @@ Result<RenderedObject> TorchSaveSource::ReadObject(const ObjectEntry& object) co
   // Storages of values inside the object are listed with the entries of these values.
   const torch_save::Held held = is_entry ? torch_save::Held::kDigest : torch_save::Held::kSkip;
   const auto verify = [this](const StorageExtent& storage) { return VerifyOnce(storage); };
-  return torch_save::RenderObject(container_, node, object.key, held, verify);
+  Result<RenderedObject> rendered =
+      torch_save::RenderObject(container_, node, object.key, held, verify);
+  const bool is_too_large = !rendered.ok() && rendered.status().kind() == ErrorKind::kResource;
+  if (!is_too_large || !values_.contains(node)) return rendered;
+  return OnlyNamed(container_, node, object.key, std::move(rendered).status().first());
 }
 
 Result<std::string> TorchSaveSource::OutlineMember(std::string_view member) const {

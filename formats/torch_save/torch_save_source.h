@@ -31,14 +31,14 @@ struct RankPart {
   torch_save::RebuiltTensor local;                    // the rank's elements
 };
 
-// Tensors are named by their path in the pickled object (FindTensors) and have one chunk each;
+// Tensors are named by their path in the pickled object (FindEntries) and have one chunk each;
 // several may share bytes. Tensors that are not plain arrays are objects under their path, and so
-// is whatever else holds numbers that no tensor of the index has.
+// are values, and whatever else holds numbers that no tensor of the index has.
 //
 // Thread-safety: const methods may run concurrently.
 class TorchSaveSource final : public CheckpointSource {
  public:
-  // Errors: those of OpenTorchFile and FindTensors, kNotFound, kIo. What is wrong with single
+  // Errors: those of OpenTorchFile and FindEntries, kNotFound, kIo. What is wrong with single
   // tensors goes to index().problems().
   static Result<std::unique_ptr<TorchSaveSource>> Open(Storage& storage, const Path& path);
 
@@ -89,6 +89,7 @@ class TorchSaveSource final : public CheckpointSource {
   CheckpointIndex index_;
   std::unordered_map<std::string, torch_save::RebuiltTensor> tensors_;
   std::unordered_map<std::string, pickle::NodeId> objects_;
+  std::unordered_set<pickle::NodeId> values_;  // objects that hold no tensors
   Storages held_;  // by objects: compared with their checksums when those are read
   Protection protection_ = Protection::kNone;
   mutable Mutex mutex_;

@@ -199,17 +199,20 @@ def doubled_list(levels):
     return out
 
 
-group.add("billion-laughs", "60 lists, each twice in the next: 2^60 paths, none to a tensor", beside(p.Raw(doubled_list(60))), HARMLESS)
+group.add("billion-laughs", "60 lists, each twice in the next: 2^60 paths, none to a tensor", beside(p.Raw(doubled_list(60))),
+          warned("resource", "when written out", tensor="x"))
 group.add("billion-tensors", "40 lists, each twice in the next, a tensor at the bottom",
           pt(b"\x80\x02" + p.enc(p.tensor()) + b"\x85q\0" + doubled_list(40)[3:] + b"."),
           refused("resource", "names more tensors than can be listed"))
-group.add("cycle-list", "a list that holds itself", beside(p.Raw(b"]q\0h\0a")), HARMLESS)
+group.add("cycle-list", "a list that holds itself", beside(p.Raw(b"]q\0h\0a")), warned("resource", "contains itself", tensor="x"))
 group.add("cycle-dict", "a dict that holds itself",
           pt(b"\x80\x02}q\0(" + p.enc("w") + p.enc(p.tensor()) + p.enc("me") + b"h\0u."), HARMLESS)
 group.add("cycle-through-call", "an object whose state is itself",
           beside(p.Raw(p.enc(p.G("a", "B")) + b")\x81q\0h\0b")), HARMLESS)
-group.add("deep-lists", "a million lists, one in the other", pt(b"\x80\x02" + b"]" * 1000000 + b"a" * 999999 + b"."), without_tensors())
-group.add("deep-tuples", "a million tuples around nothing", pt(b"\x80\x02N" + b"\x85" * 1000000 + b"."), without_tensors())
+group.add("deep-lists", "a million lists, one in the other", pt(b"\x80\x02" + b"]" * 1000000 + b"a" * 999999 + b"."),
+          without_tensors(warned("resource", "nested deeper")))
+group.add("deep-tuples", "a million tuples around nothing", pt(b"\x80\x02N" + b"\x85" * 1000000 + b"."),
+          without_tensors(warned("resource", "nested deeper")))
 group.add("deep-marks", "a million marks", pt(b"\x80\x02" + b"(" * 1000000 + b"N."),
           refused("bad_metadata", "a pickle that leaves several values"))
 group.add("deep-dup", "a million copies of the top of the stack", pt(b"\x80\x02N" + b"2" * 1000000 + b"."),
@@ -249,7 +252,8 @@ group.add("tuple-of-tuples-key", "eight levels of a thousand references each as 
           pt(b"\x80\x02Nq\x000" + b"".join(b"(" + b"h" * 0 + (b"h" + bytes([i])) * 1000 + b"tq" + bytes([i + 1]) + b"0" for i in range(8))
              + b"}h\x08" + p.enc(p.tensor()) + b"s."), HARMLESS)
 group.add("shared-text-key", "a key of 1 MB for 200000 lists without a tensor",
-          pt(b"\x80\x02" + p.enc("k" * 1000000) + b"q\x000](" + b"}h\0]s" * 200000 + b"e."), without_tensors())
+          pt(b"\x80\x02" + p.enc("k" * 1000000) + b"q\x000](" + b"}h\0]s" * 200000 + b"e."),
+          without_tensors(warned("resource", "values beside the tensors are more than can be listed")))
 group.add("deep-key", "a tensor whose name is a hundred thousand tuples deep",
           pt(b"\x80\x02}(N" + b"\x85" * 100000 + p.enc(p.tensor()) + b"u."), HARMLESS)
 group.add("wide-key", "tuples that share tuples as the name of a tensor: 2^50 characters",

@@ -1,9 +1,17 @@
 """One file as torch.save writes it: torch.load takes it with weights_only, Python's zipfile finds every checksum right."""
+import argparse
+import json
 import zipfile
 
+import numpy
 import pytest
 import torch
 import transformers
+from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+from torch.distributed.checkpoint.format_utils import torch_save_to_dcp
+from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
 import golden
 import tools
@@ -47,6 +55,54 @@ def test_it_has_the_tensors_of_torchs_own_conversion(name, tmp_path):
     assert loaded("2.15.0", tmp_path / "ours.pt") == theirs
     tools.convert("torch-to-dcp", tmp_path / "ours.pt", tmp_path / "back", "--files", "3")
     assert tools.peer("2.15.0", "dcp_load.py", "plain", tmp_path / "back")["tensors"] == theirs
+
+
+def training_state():
+    """What a training loop saves in one file: hardly anything of it is a tensor."""
+    model = torch.nn.Linear(3, 4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    warmup = torch.optim.lr_scheduler.LinearLR(optimizer)
+    scheduler = torch.optim.lr_scheduler.SequentialLR(optimizer, [warmup, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5)], [3])
+    return {"model": model.state_dict(), "optim": optimizer.state_dict(), "scheduler": scheduler.state_dict(), "epoch": 3, "best": None,
+            "args": argparse.Namespace(lr=0.1, name="x"), "config": {"layers": [1, 2, {"kinds": ("a", 7)}], "text": "ü"}, "history": [0.5, 0.25]}
+
+
+def test_what_is_no_tensor_becomes_what_torch_makes_of_it(tmp_path):
+    torch.save(training_state(), tmp_path / "state.pt")
+    torch_save_to_dcp(tmp_path / "state.pt", tmp_path / "theirs")
+    document = tools.convert("torch-to-dcp", tmp_path / "state.pt", tmp_path / "ours")
+    assert document["dropped"] == []
+    ours, theirs = state_in(tmp_path / "ours"), state_in(tmp_path / "theirs")
+    assert list(theirs) == list(ours)
+    for key, value in theirs.items():
+        same = torch.equal(ours[key], value) if isinstance(value, torch.Tensor) else ours[key] == value
+        assert same and type(ours[key]) is type(value), key
+
+
+def state_in(checkpoint):
+    """Flat key -> value, sorted by key, as torch loads a whole checkpoint."""
+    state = {}
+    _load_state_dict(state, FileSystemReader(str(checkpoint)), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
+    return dict(sorted(flatten_state_dict(state)[0].items()))
+
+
+def test_a_value_that_differs_is_shown(tmp_path):
+    state = training_state()
+    torch.save(state, tmp_path / "a.pt")
+    state["optim"]["param_groups"][0]["lr"] = 0.2
+    torch.save(state, tmp_path / "b.pt")
+    assert "optim.param_groups.0.lr" in json.dumps(tools.inspect("diff", tmp_path / "a.pt", tmp_path / "b.pt"))
+
+
+def test_arrays_of_numpy_that_stay_behind_are_named(tmp_path):
+    torch.save({"w": torch.ones(2), "seen": numpy.arange(3), "epoch": 3}, tmp_path / "state.pt")
+    document = tools.convert("torch-to-dcp", tmp_path / "state.pt", tmp_path / "dcp")
+    left, = document["dropped"]
+    assert left["key"] == "seen"
+    document = tools.convert("convert", tmp_path / "state.pt", tmp_path / "weights", "--to", "safetensors")
+    assert [entry["key"] for entry in document["dropped"]] == ["epoch", "seen"]
 
 
 def test_torch_maps_it(tmp_path):

@@ -17,7 +17,7 @@ struct InnerTensor {
   // The outermost object on the way that is neither a mapping, a list nor a module, the storage
   // itself included; kNoNode if there is none.
   pickle::NodeId holder = pickle::kNoNode;
-  std::string holder_key = {};  // its path from the root, as FindTensors names paths
+  std::string holder_key = {};  // its path from the root, as FindEntries names paths
   std::string path = {};        // from the holder, or else from the root
   bool of_mesh = false;         // only says how the ranks of a DTensor are arranged
 };

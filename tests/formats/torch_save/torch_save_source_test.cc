@@ -161,5 +161,26 @@ TEST(TorchSaveSourceTest, DeliversNothingThatItDoesNotKnow) {
   EXPECT_THAT(source->ReadObject({.key = "b"}), FailsWith(ErrorKind::kNotFound));
 }
 
+TEST(TorchSaveSourceTest, ValuesAreObjectsUnderTheirPath) {
+  const auto source =
+      SourceOf("}(Va\n" + Floats(2) + "Vrun\n}(Vepoch\nK\3Vlosses\n](F0.5\nF0.25\neuu.");
+  const CheckpointIndex& index = source->index();
+  EXPECT_THAT(index.problems(), IsEmpty());
+  ASSERT_EQ(index.objects().size(), 2U);
+  EXPECT_EQ(source->ReadObject(*index.FindObject("run.epoch")).value().json, "3");
+  EXPECT_EQ(source->ReadObject(*index.FindObject("run.losses")).value().json, "[0.5,0.25]");
+}
+
+TEST(TorchSaveSourceTest, AValueThatCannotBeShownIsNamed) {
+  const auto source = SourceOf("}(Va\n" + Floats(2) + "Vself\n]q\1h\1au.");
+  ASSERT_EQ(source->index().objects().size(), 1U);
+  const RenderedObject shown = source->ReadObject(source->index().objects()[0]).value();
+  EXPECT_EQ(shown.json, R"({"$opaque":"list"})");
+  ASSERT_EQ(shown.warnings.size(), 1U);
+  EXPECT_EQ(shown.warnings[0].kind, ErrorKind::kResource);
+  EXPECT_EQ(shown.warnings[0].severity, Severity::kWarning);
+  EXPECT_EQ(shown.warnings[0].tensor, "self");
+}
+
 }  // namespace
 }  // namespace ckpt

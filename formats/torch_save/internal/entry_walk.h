@@ -1,6 +1,6 @@
-// Finds the tensors of a pickled object and names each by its path.
-#ifndef CKPT_FORMATS_TORCH_SAVE_INTERNAL_TENSOR_WALK_H_
-#define CKPT_FORMATS_TORCH_SAVE_INTERNAL_TENSOR_WALK_H_
+// Finds the entries of a pickled object, tensors and others, and names each by its path.
+#ifndef CKPT_FORMATS_TORCH_SAVE_INTERNAL_ENTRY_WALK_H_
+#define CKPT_FORMATS_TORCH_SAVE_INTERNAL_ENTRY_WALK_H_
 
 #include <string>
 #include <vector>
@@ -14,7 +14,13 @@ namespace ckpt::torch_save {
 struct NamedNode {
   std::string key;  // empty: the root itself
   pickle::NodeId node = pickle::kNoNode;
-  TensorForm form = TensorForm::kNone;  // kNone: a call that no honest checkpoint asks for
+  TensorForm form = TensorForm::kNone;  // kNone: a call that no honest checkpoint asks for, or:
+  bool is_value = false;                // neither a tensor nor such a call
+};
+
+struct Entries {
+  std::vector<NamedNode> list;
+  bool has_values = true;  // false: they are more than can be listed
 };
 
 // Walks mappings (keys by Python's str), lists and tuples (positions) below `root`, and a pickled
@@ -28,6 +34,12 @@ struct NamedNode {
 // containers that multiply), kBadMetadata (a dict with the same key twice).
 Result<std::vector<NamedNode>> FindTensors(const pickle::Graph& graph, pickle::NodeId root);
 
+// FindTensors, and values: those that torch's DCP would write as objects of their own. Whatever a
+// mapping has under a key; a list that holds neither mappings nor tensors, and any other object that
+// holds no tensors, as a whole. Two things differ: an empty mapping is a value, and one of more than
+// 10,000 values and nothing else is one value. An nn.Module has no values.
+Result<Entries> FindEntries(const pickle::Graph& graph, pickle::NodeId root);
+
 }  // namespace ckpt::torch_save
 
-#endif  // CKPT_FORMATS_TORCH_SAVE_INTERNAL_TENSOR_WALK_H_
+#endif  // CKPT_FORMATS_TORCH_SAVE_INTERNAL_ENTRY_WALK_H_

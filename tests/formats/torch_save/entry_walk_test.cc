@@ -1,6 +1,6 @@
 // Where tensors are found, what they are called, and which objects are refused; each object is the
 // text of a pickle.
-#include "formats/torch_save/internal/tensor_walk.h"
+#include "formats/torch_save/internal/entry_walk.h"
 
 #include <string>
 #include <string_view>
@@ -34,7 +34,18 @@ Result<std::vector<std::string>> Keys(std::string_view pickle) {
   return keys;
 }
 
-TEST(TensorWalkTest, NamesTensorsByTheirPlace) {
+Result<std::vector<std::string>> ValueKeys(std::string_view pickle) {
+  CKPT_ASSIGN_OR_RETURN(const pickle::ParsedPickle parsed,
+                        pickle::ParsePickle(AsBytes(pickle), "p"));
+  CKPT_ASSIGN_OR_RETURN(const Entries found, FindEntries(parsed.graph, parsed.root));
+  std::vector<std::string> keys;
+  for (const NamedNode& named : found.list) {
+    if (named.is_value) keys.push_back(named.key);
+  }
+  return keys;
+}
+
+TEST(EntryWalkTest, NamesTensorsByTheirPlace) {
   EXPECT_THAT(Keys("K\1."), IsOkAndHolds(IsEmpty()));
   EXPECT_THAT(Keys(kTensor + "."), IsOkAndHolds(ElementsAre("")));
   EXPECT_THAT(Keys("](N" + kTensor + kTensor + "e."), IsOkAndHolds(ElementsAre("1", "2")));
@@ -51,10 +62,57 @@ TEST(TensorWalkTest, NamesTensorsByTheirPlace) {
   EXPECT_THAT(Keys("cm\nPoint\n)\x81."), IsOkAndHolds(IsEmpty()));
 }
 
-TEST(TensorWalkTest, EntersSharedContainersForEachOfTheirPathsButNoCycle) {
+TEST(EntryWalkTest, EntersSharedContainersForEachOfTheirPathsButNoCycle) {
   EXPECT_THAT(Keys("](]q\1" + kTensor + "ah\1e."), IsOkAndHolds(ElementsAre("0.0", "1.0")));
   EXPECT_THAT(Keys("]q\1h\1a" + kTensor + "a."), IsOkAndHolds(ElementsAre("1")));
   EXPECT_THAT(Keys("](]q\1Nah\1e."), IsOkAndHolds(IsEmpty()));
+}
+
+TEST(EntryWalkTest, NamesValuesAsTorchsDcpDoes) {
+  EXPECT_THAT(ValueKeys("K\1."), IsOkAndHolds(ElementsAre("")));
+  EXPECT_THAT(ValueKeys("}."), IsOkAndHolds(IsEmpty()));
+  EXPECT_THAT(ValueKeys(kTensor + "."), IsOkAndHolds(IsEmpty()));
+  EXPECT_THAT(ValueKeys("}(Va\nNVb\n}Vc\nK\1sVd\n}u."), IsOkAndHolds(ElementsAre("b.c", "a", "d")));
+  // A list is taken apart for a mapping or a tensor inside it, a tuple for a tensor alone.
+  const std::string inner = "}Vx\nK\1s";
+  EXPECT_THAT(ValueKeys("}Va\n](K\1K\2]es."), IsOkAndHolds(ElementsAre("a")));
+  EXPECT_THAT(ValueKeys("}Va\n](K\1" + inner + "]es."),
+              IsOkAndHolds(ElementsAre("a.1.x", "a.2", "a.0")));
+  EXPECT_THAT(ValueKeys("}Va\n(K\1" + inner + "ts."), IsOkAndHolds(ElementsAre("a")));
+  EXPECT_THAT(ValueKeys("}Va\n(K\1" + kTensor + "ts."), IsOkAndHolds(ElementsAre("a.0")));
+  EXPECT_THAT(ValueKeys("}Va\ncm\nPoint\n)\x81}Vx\nK\1sbs."), IsOkAndHolds(ElementsAre("a")));
+  // One list under two keys, and a list that holds itself.
+  EXPECT_THAT(ValueKeys("}(Va\n](K\1eq\1Vb\nh\1u."), IsOkAndHolds(ElementsAre("a", "b")));
+  EXPECT_THAT(ValueKeys("]q\1h\1a."), IsOkAndHolds(ElementsAre("")));
+}
+
+TEST(EntryWalkTest, AMappingOfVeryManyValuesIsOneValue) {
+  const auto mapping = [](int n) {
+    std::string pickle = "}Va\n}(";
+    for (int i = 0; i < n; ++i) pickle += "V" + std::to_string(i) + "\nN";
+    return ValueKeys(pickle + "us.");
+  };
+  EXPECT_EQ(mapping(10'000).value().size(), 10'000U);
+  EXPECT_THAT(mapping(10'001), IsOkAndHolds(ElementsAre("a")));
+}
+
+TEST(EntryWalkTest, TensorsAreNamedWhereValuesAreTooMany) {
+  // Forty mappings, each of which has the next one twice.
+  std::string pickle = "}(Vw\n" + kTensor + "Vd\n";
+  for (int i = 0; i < 40; ++i) pickle += "}(Va\n";
+  pickle += "}Vx\nK\1s";
+  for (int i = 0; i < 40; ++i) {
+    const std::string memo = std::to_string(i) + "\n";
+    pickle += "p" + memo + "Vb\ng" + memo + "u";
+  }
+  pickle += "u.";
+  const Result<pickle::ParsedPickle> parsed = pickle::ParsePickle(AsBytes(pickle), "p");
+  ASSERT_THAT(parsed, IsOk());
+  const Result<Entries> found = FindEntries(parsed->graph, parsed->root);
+  ASSERT_THAT(found, IsOk());
+  EXPECT_FALSE(found->has_values);
+  ASSERT_EQ(found->list.size(), 1U);
+  EXPECT_EQ(found->list[0].key, "w");
 }
 
 // The state of an nn.Module with these entries beside an empty `_modules`.
@@ -64,7 +122,7 @@ std::string Module(const std::string& parameters, const std::string& buffers,
          "V_modules\n}ub";
 }
 
-TEST(TensorWalkTest, NamesWhatAModulesStateDictHas) {
+TEST(EntryWalkTest, NamesWhatAModulesStateDictHas) {
   const std::string buffers = "}(Va\n" + kTensor + "Vb\n" + kTensor + "K\7" + kTensor + "u";
   const std::string key = "V_non_persistent_buffers_set\n";
   EXPECT_THAT(Keys(Module("}", buffers) + "."), IsOkAndHolds(ElementsAre("a", "b", "7")));
@@ -86,7 +144,7 @@ TEST(TensorWalkTest, NamesWhatAModulesStateDictHas) {
               IsOkAndHolds(ElementsAre("layer.w")));
 }
 
-TEST(TensorWalkTest, PathsOfTheSameTextAreSubscripts) {
+TEST(EntryWalkTest, PathsOfTheSameTextAreSubscripts) {
   EXPECT_THAT(Keys("}(Va.b\n" + kTensor + "Va\n}Vb\n" + kTensor + "sVx.y\n" + kTensor + "u."),
               IsOkAndHolds(ElementsAre("['a.b']", "['a']['b']", "x.y")));
   EXPECT_THAT(Keys("}(K\1" + kTensor + "V1\n" + kTensor + "u."),
@@ -95,7 +153,7 @@ TEST(TensorWalkTest, PathsOfTheSameTextAreSubscripts) {
               IsOkAndHolds(ElementsAre("['l'][0]", "['l.0']")));
 }
 
-TEST(TensorWalkTest, OtherStatesAreNoModules) {
+TEST(EntryWalkTest, OtherStatesAreNoModules) {
   const std::string parameters = "V_parameters\n}Va\n" + kTensor + "s";
   const std::vector<std::string> states = {"}(" + parameters + "u",
                                            "}(" + parameters + "V_buffers\n}u", "]", "}"};
@@ -104,14 +162,14 @@ TEST(TensorWalkTest, OtherStatesAreNoModules) {
   }
 }
 
-TEST(TensorWalkTest, NamesCallsThatNoCheckpointNeeds) {
+TEST(EntryWalkTest, NamesCallsThatNoCheckpointNeeds) {
   EXPECT_THAT(Keys("}Va\ncposix\nsystem\n)Rs."), IsOkAndHolds(ElementsAre("a")));
   EXPECT_THAT(Keys("}Va\ncm\nf\n)R)Rs."), IsOkAndHolds(ElementsAre("a"))) << "of a call's result";
   EXPECT_THAT(Keys("}Va\nctorch\n__\n)Rs."), IsOkAndHolds(ElementsAre("a"))) << "no class";
   EXPECT_THAT(Keys("}Va\nccollections\nCounter\n)Rs."), IsOkAndHolds(IsEmpty()));
 }
 
-TEST(TensorWalkTest, RefusesAKeyTwiceAsPythonComparesKeys) {
+TEST(EntryWalkTest, RefusesAKeyTwiceAsPythonComparesKeys) {
   const std::vector<std::pair<std::string, std::string>> repeated = {{"Va\n", "Va\n"},
                                                                      {"K\1", "I01\n"},
                                                                      {"K\1", "F1\n"},
@@ -133,7 +191,7 @@ TEST(TensorWalkTest, RefusesAKeyTwiceAsPythonComparesKeys) {
   }
 }
 
-TEST(TensorWalkTest, RefusesMoreNamesThanFitInMemory) {
+TEST(EntryWalkTest, RefusesMoreNamesThanFitInMemory) {
   // One key of 16 MiB before each of n tensors.
   const auto tensors = [](int n) {
     std::string pickle =

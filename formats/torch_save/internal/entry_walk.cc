@@ -1,4 +1,4 @@
-#include "formats/torch_save/internal/tensor_walk.h"
+#include "formats/torch_save/internal/entry_walk.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -24,11 +24,14 @@ using pickle::NodeId;
 using pickle::NodeKind;
 
 constexpr std::size_t kMaxTensors = std::size_t{1} << 22;
+constexpr std::size_t kMaxValues = std::size_t{1} << 20;
 constexpr std::size_t kMaxKeyBytes = std::size_t{1} << 28;
-// A container that holds tensors is entered once for each path that leads to it.
+// A container that holds something named is entered once for each path that leads to it.
 constexpr std::size_t kMaxPlacesAgain = std::size_t{1} << 24;
+// A mapping with more values than this, and nothing else, is one value: a vocabulary, say.
+constexpr std::size_t kMaxValuesOfMapping = 10'000;
 
-// The name is made only when a tensor is found below, because keys can be long and shared.
+// The name is made only when something is found below, because keys can be long and shared.
 struct Child {
   NodeId key = kNoNode;  // kNoNode: an item of a list
   std::uint32_t position = 0;
@@ -57,14 +60,19 @@ bool IsContainer(NodeKind kind) {
 
 // What a container holds, and how many places were visited to find that out.
 struct Children {
-  std::vector<Child> list;
+  std::vector<Child> list;    // containers: they alone can be tensors or hold tensors
+  std::vector<Child> values;  // of a mapping, what is no container
+  bool is_mapping = false;
   std::size_t places = 0;
 };
 
-// Only containers can be tensors or hold tensors.
 void AddChild(const Graph& graph, Child child, Children& children) {
   ++children.places;
-  if (IsContainer(graph.kind(child.node))) children.list.push_back(child);
+  if (IsContainer(graph.kind(child.node))) {
+    children.list.push_back(child);
+  } else if (child.key != kNoNode) {
+    children.values.push_back(child);
+  }
 }
 
 // The list of pairs that a Python 2 pickle makes an OrderedDict from.
@@ -130,22 +138,28 @@ Children ModuleChildren(const Graph& graph, NodeId state) {
   return children;
 }
 
+// The items of a list, a tuple, or an object of a subclass of list. REQUIRES: a container.
+std::span<const NodeId> SequenceOf(const Graph& graph, NodeId node) {
+  const NodeKind kind = graph.kind(node);
+  if (kind == NodeKind::kList || kind == NodeKind::kTuple) return graph.items(node);
+  if (HoldsMapping(graph, node)) return {};
+  const NodeId appended = graph.appended(node);
+  return appended == kNoNode ? std::span<const NodeId>() : graph.items(appended);
+}
+
 // REQUIRES: a container.
 Children ChildrenOf(const Graph& graph, NodeId node) {
   Children children;
-  NodeId list = kNoNode;
-  if (graph.kind(node) == NodeKind::kList || graph.kind(node) == NodeKind::kTuple) {
-    list = node;
-  } else if (HoldsMapping(graph, node)) {
+  const NodeKind kind = graph.kind(node);
+  const bool is_sequence = kind == NodeKind::kList || kind == NodeKind::kTuple;
+  if (!is_sequence && HoldsMapping(graph, node)) {
+    children.is_mapping = true;
     AddEntries(graph, node, children);
-  } else {
-    list = graph.appended(node);  // of a subclass of list
+    return children;
   }
-  if (list != kNoNode) {
-    std::uint32_t position = 0;
-    for (const NodeId item : graph.items(list)) {
-      AddChild(graph, {.key = kNoNode, .position = position++, .node = item}, children);
-    }
+  std::uint32_t position = 0;
+  for (const NodeId item : SequenceOf(graph, node)) {
+    AddChild(graph, {.key = kNoNode, .position = position++, .node = item}, children);
   }
   return children;
 }
@@ -160,11 +174,14 @@ bool IsSuspiciousCall(const Graph& graph, NodeId node) {
 // How a path is written: "a.b.0", or "['a']['b'][0]", which no two places share.
 enum class Spelling : std::uint8_t { kJoined, kSubscripts };
 
+enum class Values : std::uint8_t { kSkip, kName };
+
 // A depth-first walk without recursion, because a pickle may be nested to any depth.
-class TensorWalk {
+class EntryWalk {
  public:
-  TensorWalk(const Graph& graph, Spelling spelling)
+  EntryWalk(const Graph& graph, Values values, Spelling spelling)
       : graph_(graph),
+        values_(values),
         spelling_(spelling),
         marks_(graph.size(), Mark::kNew),
         is_module_state_(graph.size(), Known::kNot),
@@ -175,14 +192,12 @@ class TensorWalk {
     if (IsContainer(graph_.kind(root))) CKPT_RETURN_IF_ERROR(Visit(root));
     while (!stack_.empty()) {
       Frame& frame = stack_.back();
-      if (frame.next == frame.children.size()) {
-        // A container without tensors is not entered again. So sharing costs time only for names of
-        // tensors.
-        marks_[frame.node] = found_.size() == frame.found_before ? Mark::kBarren : Mark::kAgain;
-        stack_.pop_back();
-        continue;
-      }
-      CKPT_RETURN_IF_ERROR(Visit(frame.children[frame.next++].node));
+      const bool is_done = frame.next == frame.children.list.size();
+      CKPT_RETURN_IF_ERROR(is_done ? Leave() : Visit(frame.children.list[frame.next++].node));
+    }
+    const bool is_empty = graph_.kind(root) == NodeKind::kDict && graph_.items(root).empty();
+    if (values_ == Values::kName && found_.empty() && !is_empty) {
+      found_.push_back({.key = "", .node = root, .is_value = true});
     }
     return std::move(found_);
   }
@@ -192,43 +207,103 @@ class TensorWalk {
   enum class Known : std::uint8_t { kNot, kYes, kNo };
   struct Frame {
     NodeId node;
+    bool is_module;
     std::size_t found_before;
-    std::vector<Child> children;
+    std::size_t tensors_before;
+    Children children;  // with a barren container among the values, once it was left
     std::size_t next;
   };
 
   // REQUIRES: a container.
   Status Visit(NodeId node) {
-    if (marks_[node] == Mark::kOpen || marks_[node] == Mark::kBarren) return OkStatus();
+    if (marks_[node] == Mark::kOpen) return OkStatus();
+    if (marks_[node] == Mark::kBarren) {
+      AddValueToParent();
+      return OkStatus();
+    }
     const TensorForm form = TensorFormOf(graph_, node);
-    if (form != TensorForm::kNone || IsSuspiciousCall(graph_, node)) return AddFound(node, form);
-    CKPT_ASSIGN_OR_RETURN(std::vector<Child> children, EnterChildren(node));
+    if (form != TensorForm::kNone || IsSuspiciousCall(graph_, node)) {
+      ++tensors_;
+      return AddFound({.key = {}, .node = node, .form = form}, ChildOfTop());
+    }
+    const NodeId state = ModuleStateOf(node);
+    CKPT_ASSIGN_OR_RETURN(Children children, EnterChildren(node, state));
     marks_[node] = Mark::kOpen;
-    stack_.push_back(
-        {.node = node, .found_before = found_.size(), .children = std::move(children), .next = 0});
+    stack_.push_back({.node = node,
+                      .is_module = state != kNoNode,
+                      .found_before = found_.size(),
+                      .tensors_before = tensors_,
+                      .children = std::move(children),
+                      .next = 0});
     return OkStatus();
   }
 
-  Result<std::vector<Child>> EnterChildren(NodeId node) {
-    const NodeId state = ModuleStateOf(node);
-    const NodeId dict = state == kNoNode ? AsDict(graph_, node) : state;
+  // A container in which nothing is named is a value of the one around it, and is not entered
+  // again. So sharing costs time only for names.
+  Status Leave() {
+    Frame& frame = stack_.back();
+    const Children& children = frame.children;
+    const bool holds_tensors = tensors_ > frame.tensors_before;
+    // torch takes a list apart for a mapping inside it, and no other sequence.
+    const bool is_list = graph_.kind(frame.node) == NodeKind::kList;
+    if (!holds_tensors && !children.is_mapping && !is_list) found_.resize(frame.found_before);
+    const bool holds_entries = found_.size() > frame.found_before;
+    const bool is_short = children.is_mapping && children.values.size() <= kMaxValuesOfMapping;
+    const bool has_values = values_ == Values::kName && !frame.is_module;
+    if (has_values && (holds_entries || is_short)) CKPT_RETURN_IF_ERROR(AddValues(frame));
+    const bool is_barren = found_.size() == frame.found_before;
+    marks_[frame.node] = is_barren ? Mark::kBarren : Mark::kAgain;
+    stack_.pop_back();
+    if (is_barren) AddValueToParent();
+    return OkStatus();
+  }
+
+  // The values of a mapping or a sequence, each as an entry. REQUIRES: it is on top of the stack.
+  Status AddValues(const Frame& frame) {
+    for (const Child& value : frame.children.values) {
+      CKPT_RETURN_IF_ERROR(AddFound({.key = {}, .node = value.node, .is_value = true}, &value));
+    }
+    if (frame.children.is_mapping) return OkStatus();
+    std::uint32_t position = 0;
+    for (const NodeId item : SequenceOf(graph_, frame.node)) {
+      const Child child = {.key = kNoNode, .position = position++, .node = item};
+      if (IsContainer(graph_.kind(item))) continue;  // found, or a value
+      CKPT_RETURN_IF_ERROR(AddFound({.key = {}, .node = item, .is_value = true}, &child));
+    }
+    return OkStatus();
+  }
+
+  // Where the walk is below the container on top; null at the root.
+  [[nodiscard]] const Child* ChildOfTop() const {
+    if (stack_.empty()) return nullptr;
+    const Frame& top = stack_.back();
+    return &top.children.list[top.next - 1];
+  }
+
+  void AddValueToParent() {
+    if (const Child* child = ChildOfTop()) stack_.back().children.values.push_back(*child);
+  }
+
+  Result<Children> EnterChildren(NodeId node, NodeId module_state) {
+    const NodeId dict = module_state == kNoNode ? AsDict(graph_, node) : module_state;
     if (dict != kNoNode) {
       if (const std::optional<NodeId> key = repeated_keys_.FindIn(dict)) {
         return Error(ErrorKind::kBadMetadata, "a dict has the same key twice")
             .Actual(pickle::PythonRepr(graph_, *key));
       }
     }
-    Children children = state == kNoNode ? ChildrenOf(graph_, node) : ModuleChildren(graph_, state);
+    const bool is_module = module_state != kNoNode;
+    Children children = is_module ? ModuleChildren(graph_, module_state) : ChildrenOf(graph_, node);
     // First visits are bounded by the size of the pickle. But modules may share their parts, so
     // visits are counted.
-    if (marks_[node] == Mark::kAgain || state != kNoNode) {
+    if (marks_[node] == Mark::kAgain || is_module) {
       if (children.places >= places_left_) {
         return Error(ErrorKind::kResource, "the object has more places than can be looked at")
             .Hint("containers that hold tensors are shared: listed one by one they are far more");
       }
       places_left_ -= children.places + 1;
     }
-    return std::move(children.list);
+    return children;
   }
 
   // The state of a pickled nn.Module; kNoNode for anything else. It is kept, because objects may
@@ -254,26 +329,35 @@ class TensorWalk {
     }
   }
 
-  Status AddFound(NodeId node, TensorForm form) {
-    std::string path;
-    for (const Frame& frame : stack_) {
-      AppendElement(frame.children[frame.next - 1], &frame == &stack_.front(), path);
+  // `child`: of the container on top of the stack; null for the root.
+  Status AddFound(NamedNode named, const Child* child) {
+    for (std::size_t depth = 0; depth < stack_.size(); ++depth) {
+      const Frame& frame = stack_[depth];
+      const bool is_last = depth + 1 == stack_.size();
+      const Child& step = is_last ? *child : frame.children.list[frame.next - 1];
+      AppendElement(step, depth == 0, named.key);
     }
-    key_bytes_ += path.size();
+    key_bytes_ += named.key.size();
     if (found_.size() == kMaxTensors || key_bytes_ > kMaxKeyBytes) {
       return Error(ErrorKind::kResource, "the object names more tensors than can be listed");
     }
-    found_.push_back({std::move(path), node, form});
+    if (named.is_value && ++num_values_ > kMaxValues) {
+      return Error(ErrorKind::kResource, "the object has more values than can be listed");
+    }
+    found_.push_back(std::move(named));
     return OkStatus();
   }
 
   const Graph& graph_;
+  const Values values_;
   const Spelling spelling_;
   std::vector<Mark> marks_;
   std::vector<Known> is_module_state_;
   pickle::RepeatedKeys repeated_keys_;
   std::vector<Frame> stack_;
   std::vector<NamedNode> found_;
+  std::size_t tensors_ = 0;  // that were found, and calls
+  std::size_t num_values_ = 0;
   std::size_t key_bytes_ = 0;
   std::size_t places_left_;
 };
@@ -290,17 +374,29 @@ std::vector<std::size_t> FindAmbiguous(const std::vector<NamedNode>& nodes) {
   return ambiguous;
 }
 
-}  // namespace
-
-Result<std::vector<NamedNode>> FindTensors(const Graph& graph, NodeId root) {
+Result<std::vector<NamedNode>> Find(const Graph& graph, NodeId root, Values values) {
   CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> found,
-                        TensorWalk(graph, Spelling::kJoined).Run(root));
+                        EntryWalk(graph, values, Spelling::kJoined).Run(root));
   const std::vector<std::size_t> ambiguous = FindAmbiguous(found);
   if (ambiguous.empty()) return found;
   CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> spelled,
-                        TensorWalk(graph, Spelling::kSubscripts).Run(root));
+                        EntryWalk(graph, values, Spelling::kSubscripts).Run(root));
   for (const std::size_t i : ambiguous) found[i].key = std::move(spelled[i].key);
   return found;
+}
+
+}  // namespace
+
+Result<std::vector<NamedNode>> FindTensors(const Graph& graph, NodeId root) {
+  return Find(graph, root, Values::kSkip);
+}
+
+Result<Entries> FindEntries(const Graph& graph, NodeId root) {
+  Result<std::vector<NamedNode>> all = Find(graph, root, Values::kName);
+  if (all.ok()) return Entries{.list = *std::move(all)};
+  if (all.status().kind() != ErrorKind::kResource) return std::move(all).status();
+  CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> tensors, FindTensors(graph, root));
+  return Entries{.list = std::move(tensors), .has_values = false};
 }
 
 }  // namespace ckpt::torch_save
