@@ -11,6 +11,7 @@ from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.format_utils import torch_save_to_dcp
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
 import golden
@@ -79,6 +80,30 @@ def test_what_is_no_tensor_becomes_what_torch_makes_of_it(tmp_path):
     for key, value in theirs.items():
         same = torch.equal(ours[key], value) if isinstance(value, torch.Tensor) else ours[key] == value
         assert same and type(ours[key]) is type(value), key
+
+
+@pytest.mark.parametrize("is_flat", [False, True])
+def test_a_run_in_one_file_is_a_training_state(is_flat, tmp_path):
+    """What get_state_dict gathers, saved by torch.save, becomes what it becomes from DCP."""
+    config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
+    model = transformers.LlamaForCausalLM(config)
+    optimizer = torch.optim.AdamW(model.parameters())
+    tokens = torch.arange(16).reshape(2, 8)
+    model(tokens, labels=tokens).loss.backward()
+    optimizer.step()
+    options = StateDictOptions(flatten_optimizer_state_dict=is_flat)
+    weights, state = get_state_dict(model, optimizer, options=options)
+    torch.save({"model": weights, "optim": state}, tmp_path / "run.pt")
+    torch.distributed.checkpoint.save({"model": weights, "optim": state}, checkpoint_id=str(tmp_path / "run"), no_dist=True)
+    config.save_pretrained(tmp_path / "assets")
+    for source, target in (("run.pt", "of_file"), ("run", "of_dcp")):
+        document = tools.convert("convert", tmp_path / source, tmp_path / target, "--to", "fsdp_dtensor", "--hf-assets", tmp_path / "assets")
+        assert document["dropped"] == []
+    described = tools.described(tmp_path / "of_file")
+    assert any(key.startswith("optimizer.") for key in described)
+    assert described == tools.described(tmp_path / "of_dcp")
+    objects, others = (tools.inspect("meta", tmp_path / target)["objects"] for target in ("of_file", "of_dcp"))
+    assert objects == others
 
 
 def state_in(checkpoint):
