@@ -213,3 +213,27 @@ def test_files_of_h5py_are_read(tmp_path):
     for name, tensors in files.items():
         expected = {key: (t["shape"], t["dtype"], t["sha256"]) for key, t in tensors.items()}
         assert tools.described(tmp_path / name) == expected
+
+
+@pytest.fixture(scope="module")
+def filtered(tmp_path_factory):
+    path = tmp_path_factory.mktemp("filters") / "filters.h5"
+    return path, {key: tuple(account) for key, account in tools.peer("hdf5", "hdf5_filters.py", path).items()}
+
+
+def test_every_filter_of_h5py_is_undone(filtered, tmp_path):
+    path, expected = filtered
+    assert tools.described(path) == expected
+    tools.convert("convert", path, tmp_path / "out.h5", "--to", "hdf5")
+    assert tools.described(tmp_path / "out.h5") == expected
+
+
+def test_a_flipped_bit_is_found_by_the_checksum_of_a_chunk(filtered, tmp_path):
+    path, _ = filtered
+    chunk = next(c for c in tools.inspect("shards", path)["chunks"] if c["key"] == "noise/fletcher32")
+    content = bytearray(path.read_bytes())
+    content[chunk["offset"] + 7] ^= 1
+    (tmp_path / "damaged.h5").write_bytes(content)
+    code, document, _ = tools.run("ckpt-inspect", "verify", tmp_path / "damaged.h5", "--json")
+    error, = (p for p in document["problems"] if p["severity"] == "error")
+    assert (code, error["kind"], error["tensor"]) == (1, "checksum", "noise/fletcher32")

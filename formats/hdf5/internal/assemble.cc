@@ -36,7 +36,7 @@ class Assembler {
     StructureFile& file = *main_.file;
     CKPT_ASSIGN_OR_RETURN(main_.root, ReadSuperblock(file));
     own_ = builder_.AddFile(main_.name);
-    raw_ = builder_.AddEncoding(CodingName(Coding::kRaw));
+    raw_ = builder_.AddEncoding(PieceForm().CodingName());
     CKPT_ASSIGN_OR_RETURN(const ObjectHeader root, ReadObjectHeader(file, main_.root));
     CKPT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes, ReadAttributes(file, root));
     if (const Attribute* const layout = FindAttribute(attributes, kLayoutAttribute)) {
@@ -168,7 +168,7 @@ class Assembler {
     builder_.AddTensor(key, dtype, set.shape);
     for (Piece& piece : pieces) {
       const FileId in = piece.file == main_.name ? own_ : builder_.AddFile(piece.file);
-      builder_.AddChunk(piece.box, in, builder_.AddEncoding(CodingName(piece.form.coding)),
+      builder_.AddChunk(piece.box, in, builder_.AddEncoding(piece.form.CodingName()),
                         piece.offset_bytes, piece.size_bytes);
       result_.forms.push_back(std::move(piece.form));
     }

@@ -46,12 +46,10 @@ class IndexReader {
  private:
   Status Add(Dims offsets, std::uint64_t at, std::uint64_t size_bytes, std::uint32_t mask) {
     if (at == kUndefined) return OkStatus();
-    StoredChunk chunk{.offsets = std::move(offsets), .at = at, .size_bytes = size_bytes};
+    StoredChunk chunk{
+        .offsets = std::move(offsets), .at = at, .size_bytes = size_bytes, .skipped = mask};
     const std::uint32_t all =
         set_.filters.size() >= 32 ? 0xffffffff : (1U << set_.filters.size()) - 1;
-    if ((mask & all) != 0 && (mask & all) != all) {
-      return file_.Unsupported(at, "a chunk to which only some of the filters were applied");
-    }
     bool is_partial = false;
     for (std::size_t d = 0; d < set_.shape.size(); ++d) {
       const std::int64_t size = layout_.chunk[d];
@@ -61,9 +59,9 @@ class IndexReader {
       }
       is_partial = is_partial || size > set_.shape[d] - offset;
     }
-    chunk.is_filtered =
-        !set_.filters.empty() && (mask & all) == 0 && !(layout_.keeps_partial_chunks && is_partial);
-    if (!chunk.is_filtered && size_bytes != chunk_bytes_) {
+    if (layout_.keeps_partial_chunks && is_partial) chunk.skipped = all;
+    chunk.skipped &= all;
+    if (chunk.skipped == all && size_bytes != chunk_bytes_) {
       return file_.Bad(at, "a chunk does not have the size of chunks");
     }
     chunks_.push_back(std::move(chunk));

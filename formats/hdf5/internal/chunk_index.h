@@ -16,15 +16,14 @@ struct StoredChunk {
   Dims offsets;  // of its first element
   std::uint64_t at = 0;
   std::uint64_t size_bytes = 0;
-  bool is_filtered = false;
+  std::uint32_t skipped = 0;  // filters of the data set that were not applied, a bit for each
 };
 
 // Chunks that were never written are not among them.
 //
 // REQUIRES: `set.chunked`.
 // Errors: kBadMetadata (also for a chunk that lies outside the data set or off the grid),
-// kUnsupported (an index of a kind that is not read, a chunk to which only some filters were
-// applied), kResource.
+// kUnsupported (an index of a kind that is not read), kResource.
 Result<std::vector<StoredChunk>> ReadChunkIndex(StructureFile& file, const DataSet& set);
 
 // Bytes of a chunk that is not filtered. Errors: kResource.

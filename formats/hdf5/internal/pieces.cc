@@ -18,8 +18,6 @@
 namespace ckpt::hdf5 {
 namespace {
 
-constexpr std::uint16_t kShuffle = 2;
-constexpr std::uint16_t kZstd = 32015;  // registered with the HDF Group
 // A terabyte in chunks of 256 KiB.
 constexpr std::uint64_t kMaxPieces = std::uint64_t{1} << 22;
 // Elements that were never written take no bytes: a small file must not announce terabytes of them.
@@ -28,25 +26,6 @@ constexpr std::uint64_t kFilledBytes = 64 * kMiB;
 
 constexpr std::array<std::string_view, 8> kWeightExtensions = {
     ".safetensors", ".distcp", ".pt", ".pth", ".bin", ".ckpt", ".h5", ".hdf5"};
-
-Result<Coding> CodingOf(const StructureFile& file, const DataSet& set) {
-  const std::vector<Filter>& filters = set.filters;
-  if (filters.empty()) return Coding::kRaw;
-  if (filters.size() == 1 && filters[0].id == kZstd) return Coding::kZstd;
-  if (filters.size() == 2 && filters[0].id == kShuffle && filters[1].id == kZstd) {
-    return Coding::kShuffledZstd;
-  }
-  std::string names;
-  for (const Filter& filter : filters) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", filter.id);
-    if (!filter.name.empty()) names += fmt::format(" ({})", EscapeControls(filter.name));
-  }
-  return Error(ErrorKind::kUnsupported, "a filter that this build does not read")
-      .File(file.file().name())
-      .Expected("zstd (32015), alone or behind shuffle (2)")
-      .Actual(names)
-      .Hint("write the data set again without the filter (h5repack -f NONE)");
-}
 
 // The part of a piece that lies in `box`, which is inside the piece's own, still in its place.
 Piece CutPiece(const Piece& piece, const Box& box, std::uint64_t element_bytes) {
@@ -88,18 +67,9 @@ std::optional<std::vector<std::optional<std::size_t>>> PairDims(const Box& from,
 
 }  // namespace
 
-std::string_view CodingName(Coding coding) {
-  switch (coding) {
-    case Coding::kRaw:
-      return "raw";
-    case Coding::kZstd:
-      return "zstd";
-    case Coding::kShuffledZstd:
-      return "shuffle+zstd";
-    case Coding::kFill:
-      return "fill";
-  }
-  return "";
+std::string PieceForm::CodingName() const {
+  if (coding == Coding::kFiltered) return NamesOf(*filterings);
+  return coding == Coding::kRaw ? "raw" : "fill";
 }
 
 DataFiles::DataFiles(Storage& storage, const Path& hdf5_file)
@@ -237,7 +207,6 @@ Result<std::vector<Piece>> PieceFinder::FindSegments(const OpenedFile& file, con
 }
 
 Result<std::vector<Piece>> PieceFinder::FindChunks(OpenedFile& file, const DataSet& set) {
-  CKPT_ASSIGN_OR_RETURN(const Coding coding, CodingOf(*file.file, set));
   CKPT_ASSIGN_OR_RETURN(const std::uint64_t chunk_bytes, BytesOfChunk(set));
   CKPT_ASSIGN_OR_RETURN(const std::vector<StoredChunk> chunks, ReadChunkIndex(*file.file, set));
   const Dims& chunk_shape = set.chunked->chunk;
@@ -253,8 +222,15 @@ Result<std::vector<Piece>> PieceFinder::FindChunks(OpenedFile& file, const DataS
   const auto box_at = [&](const Dims& offsets) {
     return *Intersect(Box{.offsets = offsets, .sizes = chunk_shape}, whole);
   };
+  // By what was skipped, because chunks share them.
+  std::map<std::uint32_t, std::shared_ptr<const Filterings>> filterings;
   std::set<Dims> stored;
   for (const StoredChunk& chunk : chunks) {
+    std::shared_ptr<const Filterings>& applied = filterings[chunk.skipped];
+    if (applied == nullptr) {
+      CKPT_ASSIGN_OR_RETURN(Filterings found, FilteringsOf(*file.file, set, chunk.skipped));
+      applied = std::make_shared<const Filterings>(std::move(found));
+    }
     if (!stored.insert(chunk.offsets).second) {
       return file.file->Bad(chunk.at, "two chunks of a data set have one place");
     }
@@ -262,10 +238,11 @@ Result<std::vector<Piece>> PieceFinder::FindChunks(OpenedFile& file, const DataS
                 .file = file.name,
                 .offset_bytes = chunk.at,
                 .size_bytes = chunk.size_bytes,
-                .form = {.coding = chunk.is_filtered ? coding : Coding::kRaw,
+                .form = {.coding = applied->empty() ? Coding::kRaw : Coding::kFiltered,
                          .byte_swapped = set.type.byte_swapped,
                          .strides = strides,
-                         .decoded_bytes = chunk_bytes}};
+                         .decoded_bytes = chunk_bytes,
+                         .filterings = applied}};
     pieces.push_back(CutPiece(piece, box_at(chunk.offsets), set.type.size_bytes));
   }
   // Chunks that were never written.

@@ -15,22 +15,25 @@
 #include "core/tensor/box.h"
 #include "formats/hdf5/internal/chunk_index.h"
 #include "formats/hdf5/internal/data_set.h"
+#include "formats/hdf5/internal/filters.h"
 #include "formats/hdf5/internal/structure_file.h"
 
 namespace ckpt::hdf5 {
 
-enum class Coding : std::uint8_t { kRaw, kZstd, kShuffledZstd, kFill };
-// "raw", "zstd", …
-[[nodiscard]] std::string_view CodingName(Coding coding);
+enum class Coding : std::uint8_t { kRaw, kFiltered, kFill };
 
 // How the stored bytes of a piece become elements. kFill has no bytes: one element stands for all.
 struct PieceForm {
   Coding coding = Coding::kRaw;
   bool byte_swapped = false;
   Dims strides;                     // of the box, in elements
-  std::uint64_t first = 0;          // of a coded piece: its first element in the decoded bytes
-  std::uint64_t decoded_bytes = 0;  // of a coded piece
+  std::uint64_t first = 0;          // of a filtered piece: its first element in the decoded bytes
+  std::uint64_t decoded_bytes = 0;  // of a filtered piece
+  std::shared_ptr<const Filterings> filterings = {};  // of a filtered piece
   std::shared_ptr<const ReadableFile> fill = {};
+
+  // "raw", "fill", or what was applied: "shuffle+zstd".
+  [[nodiscard]] std::string CodingName() const;
 };
 
 struct Piece {

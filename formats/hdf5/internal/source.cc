@@ -9,7 +9,6 @@
 #include "core/base/checked_math.h"
 #include "core/base/mutex.h"
 #include "core/base/units.h"
-#include "core/codec/zstd.h"
 #include "core/manifest/manifest_text.h"
 #include "formats/hdf5/internal/assemble.h"
 #include "formats/hdf5/internal/held_numbers.h"
@@ -21,19 +20,6 @@ namespace {
 // A process has few descriptors. With more files than this, a file is opened for each read.
 constexpr std::size_t kMaxOpenFiles = 256;
 constexpr std::uint64_t kMaxObjectBytes = 64 * kMiB;
-
-// Bytes of elements that were stored all first bytes first, then all second ones.
-Bytes Unshuffle(ByteSpan shuffled, std::uint64_t element_bytes) {
-  Bytes out(shuffled.size());
-  const std::uint64_t count = shuffled.size() / element_bytes;
-  for (std::uint64_t b = 0; b < element_bytes; ++b) {
-    for (std::uint64_t e = 0; e < count; ++e) out[e * element_bytes + b] = shuffled[b * count + e];
-  }
-  // What does not fill an element is left as it is.
-  const std::uint64_t whole = count * element_bytes;
-  std::ranges::copy(shuffled.subspan(whole), out.begin() + static_cast<std::ptrdiff_t>(whole));
-  return out;
-}
 
 // Thread-safety: const methods may run concurrently.
 class Source final : public CheckpointSource {
@@ -137,21 +123,13 @@ class Source final : public CheckpointSource {
 
   static Result<Bytes> Decode(const ReadableFile& file, const Chunk& chunk, const PieceForm& form,
                               std::uint64_t element_bytes) {
-    const auto where = [&] {
-      return DescribeRange(file.name(), chunk.offset_bytes, chunk.size_bytes);
-    };
     Bytes stored(chunk.size_bytes);
     CKPT_RETURN_IF_ERROR(file.ReadAt(chunk.offset_bytes, stored));
-    Result<Bytes> decoded = ZstdDecompress(stored, {.max_output_bytes = form.decoded_bytes});
-    if (!decoded.ok()) return std::move(decoded).status().File(where());
-    if (decoded->size() != form.decoded_bytes) {
-      return Error(ErrorKind::kSizeMismatch, "a chunk decodes to another size")
-          .File(where())
-          .Expected(fmt::format("{} bytes", form.decoded_bytes))
-          .Actual(fmt::format("{} bytes", decoded->size()));
-    }
-    if (form.coding == Coding::kShuffledZstd) return Unshuffle(*decoded, element_bytes);
-    return decoded;
+    Result<Bytes> decoded =
+        UndoFilters(std::move(stored), *form.filterings, form.decoded_bytes, element_bytes);
+    if (decoded.ok()) return decoded;
+    return std::move(decoded).status().File(
+        DescribeRange(file.name(), chunk.offset_bytes, chunk.size_bytes));
   }
 
   DataFiles data_files_;

@@ -1,0 +1,39 @@
+// What the chunks of a data set went through before they were stored.
+#ifndef CKPT_FORMATS_HDF5_INTERNAL_FILTERS_H_
+#define CKPT_FORMATS_HDF5_INTERNAL_FILTERS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/result.h"
+#include "formats/hdf5/internal/data_set.h"
+#include "formats/hdf5/internal/structure_file.h"
+
+namespace ckpt::hdf5 {
+
+enum class Filtering : std::uint8_t { kShuffle, kDeflate, kFletcher32, kLzf, kZstd };
+
+// In the order in which a writer applies them.
+using Filterings = std::vector<Filtering>;
+
+// "shuffle+deflate".
+[[nodiscard]] std::string NamesOf(const Filterings& filterings);
+
+// Those of the data set's filters whose bit in `skipped` is not set. A filter that is optional is
+// skipped for a chunk that it does not make smaller.
+//
+// Errors: kUnsupported (a filter that is not read; all are named).
+Result<Filterings> FilteringsOf(const StructureFile& file, const DataSet& set,
+                                std::uint32_t skipped);
+
+// The elements of a chunk. Memory is bounded by `decoded_bytes`, which it must have.
+//
+// Errors: kSizeMismatch, kChecksum, and those of ZlibDecompress, LzfDecompress and ZstdDecompress.
+Result<Bytes> UndoFilters(Bytes stored, const Filterings& filterings, std::uint64_t decoded_bytes,
+                          std::uint64_t element_bytes);
+
+}  // namespace ckpt::hdf5
+
+#endif  // CKPT_FORMATS_HDF5_INTERNAL_FILTERS_H_
