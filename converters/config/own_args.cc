@@ -74,6 +74,11 @@ Result<OwnFacts> ReadOwnFacts(const Configuration& args) {
   return facts;
 }
 
+bool IsOwnFact(std::string_view name) {
+  return name != kArgsVersion && name != kRefused &&
+         std::find(kFacts.begin(), kFacts.end(), name) != kFacts.end();
+}
+
 bool HasArg(const NamedValues& args, std::string_view name) {
   return std::any_of(args.begin(), args.end(), [&](const auto& arg) { return arg.first == name; });
 }

@@ -39,6 +39,9 @@ Result<OwnFacts> ReadOwnFacts(const layout::Configuration& args);
 
 [[nodiscard]] bool HasArg(const NamedValues& args, std::string_view name);
 
+// Whether it tells of the state of a run, as OwnFacts do, and nothing of its settings.
+[[nodiscard]] bool IsOwnFact(std::string_view name);
+
 // Adds those of `values` whose names are not there yet.
 void AddMissing(NamedValues values, NamedValues& args);
 

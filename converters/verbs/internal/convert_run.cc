@@ -1,6 +1,7 @@
 #include "converters/verbs/internal/convert_run.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -143,6 +144,40 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
   CKPT_ASSIGN_OR_RETURN(run.group_of, GroupParameters(state, groups, target, view));
   run.others_by_decay = false;
   return run;
+}
+
+NamedValues ArgsForWeights(const layout::Configuration& run, NamedValues of_target,
+                           std::vector<LeftOutEntry>& left_out) {
+  // Parallel sizes: a checkpoint is not cut.
+  static constexpr std::array kOfTarget = {"bf16",
+                                           "fp16",
+                                           "params_dtype",
+                                           "ckpt_format",
+                                           "transformer_impl",
+                                           "moe_layer_freq",
+                                           "moe_grouped_gemm",
+                                           "padded_vocab_size",
+                                           "tensor_model_parallel_size",
+                                           "pipeline_model_parallel_size",
+                                           "virtual_pipeline_model_parallel_size",
+                                           "context_parallel_size",
+                                           "expert_model_parallel_size"};
+  static constexpr std::array kProgress = {"iteration", "consumed_train_samples",
+                                           "consumed_valid_samples", "skipped_train_samples"};
+  const auto is_in = [](const auto& names, std::string_view name) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  NamedValues args = std::move(of_target);
+  std::erase_if(args, [](const auto& arg) { return arg.first.starts_with(kOwnPrefix); });
+  for (const auto& [name, value] : run) {
+    if (!IsPlain(name)) {
+      left_out.push_back({"args." + name, 0, "not a plain value", true});
+    } else if (!is_in(kOfTarget, name) && !is_in(kProgress, name) && !IsOwnFact(name)) {
+      std::erase_if(args, [&, &said = name](const auto& arg) { return arg.first == said; });
+      args.emplace_back(name, value);
+    }
+  }
+  return args;
 }
 
 std::vector<LeftOutEntry> LeftOutOfRun(const TrainingState& state,

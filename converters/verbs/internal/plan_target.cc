@@ -20,6 +20,7 @@
 #include "core/base/warning.h"
 #include "core/io/path.h"
 #include "core/manifest/manifest_text.h"
+#include "formats/registry/stored_run.h"
 
 namespace ckpt {
 namespace {
@@ -351,6 +352,11 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
     described["dtype"] = std::string(DTypeName(MainDtype(view.tensors)));
     described["ckpt_format"] = std::string(target.name);
     CKPT_ASSIGN_OR_RETURN(ModelArgs args, MegatronArgs(described));
+    // Without a config.json, the configuration was made from the run's arguments, and says less.
+    if (model.assets.empty()) {
+      CKPT_ASSIGN_OR_RETURN(const layout::Configuration run, ReadRunArgs(*model.checkpoint));
+      return ArgsForWeights(run, std::move(args.values), prepared.model.left_out);
+    }
     for (Problem& warning : args.warnings) {
       warning.file = kHfConfigName;
       prepared.warnings.push_back(std::move(warning));

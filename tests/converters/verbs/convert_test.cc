@@ -477,6 +477,37 @@ TEST_F(ConvertTest, ArgsDescribeTheModelOfTheSource) {
   }
 }
 
+// Megatron's own checkpoints have no config.json, and their arguments say more than one could.
+TEST_F(ConvertTest, ArgsOfARunWithoutAConfigurationArePassedOn) {
+  for (const std::string& name : testing::GoldenCases("hf")) {
+    SCOPED_TRACE(name);
+    const auto source = OpenModel(PosixStorage(), Golden(name), {});
+    if (!source.ok() || !ModelSettings(source->config).ok()) continue;
+    const testing::TempDir dir;
+    ConvertOptions there = ToFsdp(Golden(name));
+    there.target = dir.path() / "fsdp";
+    ASSERT_THAT(Convert(there), IsOk());
+    boost::filesystem::remove_all(there.target / "release/hf_assets");
+    boost::filesystem::remove(there.target / "release/ckptkit.json");
+    ConvertOptions on = Between("fsdp_dtensor", "torch_dist", there.target, "core");
+    on.target = dir.path() / "core";
+    const auto report = Convert(on);
+    ASSERT_THAT(report, IsOk());
+    EXPECT_THAT(report->warnings, ::testing::IsEmpty());
+    std::vector<layout::Configuration> settings;
+    for (const Path& path : {there.target, on.target}) {
+      const auto opened = OpenCheckpoint(PosixStorage(), path, {});
+      ASSERT_THAT(opened, IsOk());
+      const auto args = ReadRunArgs(*opened);
+      ASSERT_THAT(args, IsOk());
+      const auto stored = StoredModelSettings(*args);
+      ASSERT_THAT(stored, IsOk());
+      settings.push_back(*stored);
+    }
+    EXPECT_EQ(settings[0], settings[1]);
+  }
+}
+
 TEST_F(ConvertTest, RepackingWritesACorrectIndex) {
   ASSERT_THAT(Convert(ToFsdp(Golden("llama-untied-bf16"))), IsOk());
   ConvertOptions back = ToHf(dir_.path() / "fsdp");
