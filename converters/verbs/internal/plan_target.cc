@@ -166,8 +166,9 @@ Status FillOneFile(Storage& storage, const ConvertOptions& options, PreparedConv
     request.origin = SerializeManifest(std::move(account));
   }
   for (const WriteCopy& copy : request.side_files) {
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(copy.from));
     prepared.left_out_files.push_back(
-        {.key = copy.name, .bytes = 0, .why = "the target is one file"});
+        {.key = copy.name, .bytes = stat.size_bytes, .why = "the target is one file"});
   }
   for (const SideText& text : request.side_texts) {
     prepared.left_out_files.push_back(

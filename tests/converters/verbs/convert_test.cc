@@ -322,6 +322,16 @@ TEST_F(ConvertTest, KnowsWhichLeftOutEntriesAreBookkeeping) {
   EXPECT_LT(bookkeeping.size(), report->dropped.size());
 }
 
+TEST_F(ConvertTest, FilesThatStayBehindAreListedWithTheirSize) {
+  ConvertOptions options = Between("hf", "hdf5", Golden("llama-untied-bf16"), "model.h5");
+  const auto report = Convert(options);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_FALSE(report->dropped.empty());
+  for (const LeftOutEntry& entry : report->dropped) {
+    EXPECT_EQ(entry.bytes, boost::filesystem::file_size(options.source / entry.key)) << entry.key;
+  }
+}
+
 // The way to HDF5 and back to DCP leaves out what only a digest is left of, and says so.
 TEST_F(ConvertTest, ObjectsTravelAsTextAndBecomePicklesAgain) {
   const Path run = testing::GoldenDir() / "fsdp_dtensor" / "dense_fsdp2" / "ckpt";
