@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/checked_math.h"
+#include "core/json/json_writer.h"
 #include "formats/safetensors/internal/assemble_index.h"
 #include "formats/safetensors/internal/repository.h"
 
@@ -61,6 +62,7 @@ Result<std::unique_ptr<SafetensorsSource>> SafetensorsSource::Open(Storage& stor
                                                                              : nullptr);
   }
   if (!failures.ok()) return failures;
+  for (Note& note : NotesOf(shards)) source->notes_.emplace(note.key, std::move(note.text));
   CKPT_ASSIGN_OR_RETURN(source->index_, AssembleIndex(shards, files));
   return source;
 }
@@ -92,7 +94,11 @@ Result<StoredArray> SafetensorsSource::Locate(const GlobalTensor& tensor,
 }
 
 Result<RenderedObject> SafetensorsSource::ReadObject(const ObjectEntry& object) const {
-  return Error(ErrorKind::kNotFound, "safetensors files hold no objects").Tensor(object.key);
+  const auto found = notes_.find(object.key);
+  if (found == notes_.end()) {
+    return Error(ErrorKind::kNotFound, "the headers have no such entry").Tensor(object.key);
+  }
+  return RenderedObject{.type = "str", .json = JsonQuote(found->second), .warnings = {}};
 }
 
 Result<std::uint64_t> SafetensorsSource::FileSize(FileId file) const {

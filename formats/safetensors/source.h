@@ -2,6 +2,7 @@
 #ifndef CKPT_FORMATS_SAFETENSORS_SOURCE_H_
 #define CKPT_FORMATS_SAFETENSORS_SOURCE_H_
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,7 +21,8 @@ struct ShardLayout {
   std::vector<std::string> tensors;   // in order of their bytes
 };
 
-// Chunks are raw bytes ("raw"); there are no objects. Shards of torch's distributed writer are
+// Chunks are raw bytes ("raw"). What headers say besides their tensors are objects,
+// "__metadata__.NAME". Shards of torch's distributed writer are
 // joined: their headers give each piece's offsets, and a tensor's shape is the smallest that holds
 // its pieces.
 //
@@ -58,6 +60,7 @@ class SafetensorsSource final : public CheckpointSource {
   CheckpointIndex index_;
   std::vector<ShardLayout> shards_;
   std::string index_name_;
+  std::map<std::string, std::string> notes_;  // texts by key
   // By FileId; nullptr past the number of files that are kept open.
   std::vector<std::shared_ptr<const ReadableFile>> open_files_;
 };

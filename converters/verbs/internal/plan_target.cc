@@ -332,6 +332,13 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
   const bool repacks = options.max_shard_bytes != 0 || options.files != 0;
   std::vector<ManifestShard> shards = RemainingShards(model, prepared.origin.shards);
   if (!repacks && ShardsFit(shards, request.tensors)) request.shards = std::move(shards);
+  if (!request.shards.empty() && target.keeps_shards() &&
+      model.checkpoint->format->keeps_shards()) {
+    // What the headers of the files say is written again with them.
+    std::erase_if(prepared.model.left_out, [&](const LeftOutEntry& entry) {
+      return model.source().index().FindObject(entry.key) != nullptr;
+    });
+  }
   CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, request));
   request.is_cast = prepared.changes_dtype;
   if (target.is_one_file) CKPT_RETURN_IF_ERROR(FillOneFile(storage, options, prepared, request));

@@ -1,6 +1,7 @@
 #include "formats/safetensors/internal/assemble_index.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -48,6 +49,7 @@ class Assembler {
       AddTensor(std::span(pieces_).subspan(begin, end - begin));
       begin = end;
     }
+    AddNotes();
     return builder_.Build();
   }
 
@@ -191,6 +193,19 @@ class Assembler {
     }
   }
 
+  void AddNotes() {
+    std::set<std::string_view> taken;
+    for (const Piece& piece : pieces_) taken.insert(piece.name());
+    for (Note& note : NotesOf(shards_)) {
+      if (taken.contains(note.key)) continue;
+      builder_.AddObject({.key = std::move(note.key),
+                          .file = note.file,
+                          .encoding = raw_,
+                          .offset_bytes = kLengthBytes,
+                          .size_bytes = note.text.size()});
+    }
+  }
+
   std::span<const LoadedShard> shards_;
   const RepositoryFiles& files_;
   IndexBuilder builder_;
@@ -199,6 +214,29 @@ class Assembler {
 };
 
 }  // namespace
+
+std::vector<Note> NotesOf(std::span<const LoadedShard> shards) {
+  std::map<std::string, std::vector<Note>> by_name;
+  for (FileId file = 0; file < shards.size(); ++file) {
+    const std::optional<TextPairs>& metadata = shards[file].header.metadata;
+    if (!metadata) continue;
+    for (const auto& [name, text] : *metadata) {
+      if (name.starts_with("DCP_") || (name == "format" && text == "pt")) continue;
+      by_name[name].push_back({.key = "__metadata__." + name, .text = text, .file = file});
+    }
+  }
+  std::vector<Note> notes;
+  for (auto& [name, said] : by_name) {
+    const bool are_same =
+        std::ranges::all_of(said, [&](const Note& note) { return note.text == said[0].text; });
+    if (are_same) said.resize(1);
+    for (Note& note : said) {
+      if (!are_same) note.key.insert(0, shards[note.file].name + ".");
+      notes.push_back(std::move(note));
+    }
+  }
+  return notes;
+}
 
 Result<CheckpointIndex> AssembleIndex(std::span<const LoadedShard> shards,
                                       const RepositoryFiles& files) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/checkpoint/index.h"
@@ -20,7 +21,17 @@ struct LoadedShard {
   std::optional<ShardingInfo> info;  // nothing: the file holds whole tensors
 };
 
-// Files get their position in `shards` as id. What concerns single tensors goes to the index's
+// What a header says besides its tensors, and not to readers: which library the tensors are for
+// ("format": "pt") and torch's DCP_* are none.
+struct Note {
+  std::string
+      key;  // "__metadata__.NAME"; "FILE.__metadata__.NAME" where files say different things
+  std::string text;
+  FileId file = 0;
+};
+[[nodiscard]] std::vector<Note> NotesOf(std::span<const LoadedShard> shards);
+
+// Notes are objects. Files get their position in `shards` as id. What concerns single tensors goes to the index's
 // problems, under the kinds that SafetensorsSource::Open lists.
 //
 // Errors: kBadMetadata (cannot happen for headers that ParseHeader accepted).

@@ -19,6 +19,7 @@
 #include "converters/config/run_settings.h"
 #include "converters/verbs/model_source.h"
 #include "converters/verbs/target_space.h"
+#include "core/base/endian.h"
 #include "core/io/forwarding_storage.h"
 #include "core/manifest/manifest_text.h"
 #include "core/manifest/verify_manifest.h"
@@ -329,6 +330,37 @@ TEST_F(ConvertTest, FilesThatStayBehindAreListedWithTheirSize) {
   EXPECT_FALSE(report->dropped.empty());
   for (const LeftOutEntry& entry : report->dropped) {
     EXPECT_EQ(entry.bytes, boost::filesystem::file_size(options.source / entry.key)) << entry.key;
+  }
+}
+
+TEST_F(ConvertTest, WhatHeadersOfSafetensorsSayIsCarriedOrListed) {
+  const Path source = dir_.path() / "model.safetensors";
+  const std::string header =
+      R"({"__metadata__":{"note":"mine"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  Bytes file;
+  AppendLe(std::uint64_t{header.size()}, file);
+  Append(header + "x", file);
+  ASSERT_THAT(WriteSmallFile(PosixStorage(), source, file), IsOk());
+  const auto dropped = [&](const std::string& to) {
+    ConvertOptions options;
+    options.source = source;
+    options.target = dir_.path() / to;
+    options.to.container = *FindFormat(to);
+    std::vector<std::string> keys;
+    const auto report = Convert(options);
+    EXPECT_THAT(report, IsOk()) << to;
+    if (!report.ok()) return keys;
+    for (const LeftOutEntry& entry : report->dropped) keys.push_back(entry.key);
+    return keys;
+  };
+  EXPECT_THAT(dropped("torch_save"), ::testing::ElementsAre("__metadata__.note"));
+  for (const std::string to : {"dcp", "hdf5", "safetensors"}) {
+    EXPECT_THAT(dropped(to), ::testing::IsEmpty()) << to;
+    const auto target = OpenCheckpoint(PosixStorage(), dir_.path() / to, {});
+    ASSERT_THAT(target, IsOk());
+    const ObjectEntry* const note = target->source->index().FindObject("__metadata__.note");
+    ASSERT_NE(note, nullptr) << to;
+    EXPECT_EQ(target->source->ReadObject(*note).value().json, R"("mine")") << to;
   }
 }
 

@@ -1,6 +1,10 @@
 #include "formats/safetensors/source.h"
 
+#include <map>
+#include <memory>
 #include <set>
+#include <string>
+#include <string_view>
 
 #include <boost/filesystem/operations.hpp>
 #include <fmt/format.h>
@@ -371,6 +375,25 @@ TEST(ShardedIndex, ToleratesOddMetadataButNoDoubleTensor) {
   EXPECT_THAT(ParseShardedIndex("{}", "i"), FailsWith(ErrorKind::kBadMetadata));
   EXPECT_THAT(ParseShardedIndex(R"({"weight_map":{"a":"f"},"weight_map":{"b":"f"}})", "i"),
               FailsWith(ErrorKind::kBadMetadata));
+}
+
+TEST_F(SafetensorsSourceTest, WhatHeadersSayBesidesAreObjects) {
+  Write("a.safetensors", {{"a", StoredDType::kU8, {1}, 1}},
+        {{"format", "pt"}, {"note", "\"x\""}, {"part", "1"}});
+  Write("b.safetensors", {{"b", StoredDType::kU8, {1}, 1}},
+        {{"DCP_VERSION", "1.0"}, {"note", "\"x\""}, {"part", "2"}});
+  const auto source = OpenSafetensors(*storage_, "/ckpt");
+  ASSERT_THAT(source, IsOk());
+  std::map<std::string, std::string> shown;
+  for (const ObjectEntry& object : (*source)->index().objects()) {
+    shown[object.key] = (*source)->ReadObject(object).value().json;
+  }
+  EXPECT_EQ(shown,
+            (std::map<std::string, std::string>{{"__metadata__.note", R"("\"x\"")"},
+                                                {"a.safetensors.__metadata__.part", R"("1")"},
+                                                {"b.safetensors.__metadata__.part", R"("2")"}}));
+  EXPECT_THAT((*source)->ReadObject({.key = "__metadata__.format"}),
+              FailsWith(ErrorKind::kNotFound));
 }
 
 }  // namespace
