@@ -411,6 +411,13 @@ Result<ModelSource> TakeAsStored(Storage& storage,
                                  const OpenModelOptions& options) {
   CKPT_ASSIGN_OR_RETURN(ModelSource model, OpenIntact(storage, std::move(checkpoint)));
   CKPT_ASSIGN_OR_RETURN(model.assets, FindAssets(storage, *model.checkpoint, options.assets));
+  // A repository that is no model by itself, such as an adapter, has other files, too.
+  const Format& format = *model.checkpoint->format;
+  if (model.assets.empty() && (format.keeps_shards() || !format.assets_directory.empty())) {
+    const Path files = model.checkpoint->path / std::string(format.assets_directory);
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(files));
+    if (stat.type == FileType::kDirectory) model.assets = files;
+  }
   CKPT_ASSIGN_OR_RETURN(const Offered offered, OfferTensors(options, model));
   for (std::size_t t = 0; t < offered.tensors.size(); ++t) {
     model.stored.push_back({.key = offered.tensors[t].key, .position = offered.positions[t]});

@@ -94,9 +94,10 @@ struct ForeignName {
   std::string_view pattern;
   std::string_view why;
 };
+constexpr std::string_view kAdapterConfigName = "adapter_config.json";
 constexpr std::array kForeignNames = {
     // If Transformers finds one, it loads the model for which the file was made, and not this one.
-    ForeignName{"adapter_config.json", "describes an adapter (PEFT), whose weights are left out"},
+    ForeignName{kAdapterConfigName, "describes an adapter (PEFT), whose weights are left out"},
     ForeignName{"ds_config*.json", "configures DeepSpeed for a training run"},
     ForeignName{"deepspeed_config*.json", "configures DeepSpeed for a training run"},
     ForeignName{"accelerate_config*.json", "configures Accelerate for a training run"},
@@ -121,14 +122,22 @@ std::string_view FolderOf(std::string_view name) {
   return slash == std::string_view::npos ? std::string_view() : name.substr(0, slash);
 }
 
-// The subfolders of the repository that have weights of their own.
+// Where a repository has weights: whose they are at its top, and the subfolders that have some of
+// their own.
 class WeightFolders {
  public:
   explicit WeightFolders(const std::vector<std::string>& names) {
     for (const std::string& name : names) {
-      if (HoldsWeights(name) && !FolderOf(name).empty()) folders_.emplace(FolderOf(name));
+      if (!HoldsWeights(name)) continue;
+      if (FolderOf(name).empty()) {
+        is_adapter_ = is_adapter_ && name.starts_with("adapter_model.");
+      } else {
+        folders_.emplace(FolderOf(name));
+      }
     }
   }
+  // Whether all weights at the top are an adapter's (PEFT).
+  [[nodiscard]] bool is_adapter() const { return is_adapter_; }
   // Whether the file is in one of them, at any depth.
   [[nodiscard]] bool Contain(std::string_view name) const {
     for (std::string_view folder = FolderOf(name); !folder.empty(); folder = FolderOf(folder)) {
@@ -138,28 +147,30 @@ class WeightFolders {
   }
 
  private:
+  bool is_adapter_ = true;
   std::set<std::string, std::less<>> folders_;
 };
 
-const ForeignName* FindForeign(const std::string& name) {
+const ForeignName* FindForeign(const std::string& name, const WeightFolders& weights) {
+  if (name == kAdapterConfigName && weights.is_adapter()) return nullptr;
   const auto row = std::ranges::find_if(kForeignNames, [&](const ForeignName& foreign) {
     return Matches(name, foreign.pattern, FNM_PATHNAME);
   });
   return row == kForeignNames.end() ? nullptr : &*row;
 }
 
-bool IsPublished(const std::string& name, const WeightFolders& others) {
-  if (HoldsWeights(name) || FindForeign(name) != nullptr) return false;
+bool IsPublished(const std::string& name, const WeightFolders& weights) {
+  if (HoldsWeights(name) || FindForeign(name, weights) != nullptr) return false;
   const std::string base = name.substr(FolderOf(name).size() + (FolderOf(name).empty() ? 0 : 1));
   return std::any_of(kPublishedNames.begin(), kPublishedNames.end(), [&](const PublishedName& row) {
     if (row.place == Place::kTop) return Matches(name, row.pattern, FNM_PATHNAME);
-    return Matches(base, row.pattern, 0) && !others.Contain(name);
+    return Matches(base, row.pattern, 0) && !weights.Contain(name);
   });
 }
 
-std::string WhyLeftOut(const std::string& name, const WeightFolders& others) {
-  if (others.Contain(name)) return "lies in a folder that has weights of its own";
-  if (const ForeignName* foreign = FindForeign(name)) return std::string(foreign->why);
+std::string WhyLeftOut(const std::string& name, const WeightFolders& weights) {
+  if (weights.Contain(name)) return "lies in a folder that has weights of its own";
+  if (const ForeignName* foreign = FindForeign(name, weights)) return std::string(foreign->why);
   if (HoldsWeights(name))
     return "holds tensors, and is none of the files that the model is read from";
   return "no part of a published model";
@@ -189,7 +200,7 @@ Result<SideFiles> ListSideFiles(Storage& storage, const Path& repository) {
   std::erase_if(names, [](const std::string& name) {
     return IsSkippedDirectory(name) || IsOfManifest(name);
   });
-  const WeightFolders others(names);
+  const WeightFolders weights(names);
   SideFiles files;
   for (std::string& name : names) {
     if (!IsUtf8(name)) {
@@ -198,12 +209,12 @@ Result<SideFiles> ListSideFiles(Storage& storage, const Path& repository) {
           .File((repository / name).string())
           .Hint("rename or remove it");
     }
-    if (IsPublished(name, others)) {
+    if (IsPublished(name, weights)) {
       files.carried.push_back(std::move(name));
       continue;
     }
     CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(repository / name));
-    std::string why = WhyLeftOut(name, others);
+    std::string why = WhyLeftOut(name, weights);
     files.left_out.push_back({std::move(name), stat.size_bytes, std::move(why)});
   }
   return files;

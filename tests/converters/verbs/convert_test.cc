@@ -333,6 +333,36 @@ TEST_F(ConvertTest, FilesThatStayBehindAreListedWithTheirSize) {
   }
 }
 
+TEST_F(ConvertTest, AnAdapterTravelsWithItsConfiguration) {
+  const Path source = dir_.path() / "adapter";
+  boost::filesystem::create_directories(source);
+  const std::string header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}   )";
+  Bytes file;
+  AppendLe(std::uint64_t{header.size()}, file);
+  Append(header + "x", file);
+  ASSERT_THAT(WriteSmallFile(PosixStorage(), source / "adapter_model.safetensors", file), IsOk());
+  for (const char* name : {"adapter_config.json", "notes.json"}) {
+    ASSERT_THAT(WriteSmallFile(PosixStorage(), source / name, AsBytes("{}")), IsOk());
+  }
+  ConvertOptions there;
+  there.source = source;
+  there.target = dir_.path() / "dcp";
+  there.to.container = *FindFormat("dcp");
+  const auto report = Convert(there);
+  ASSERT_THAT(report, IsOk());
+  ASSERT_EQ(report->dropped.size(), 1U);
+  EXPECT_EQ(report->dropped[0].key, "notes.json");
+  EXPECT_EQ(report->dropped[0].bytes, 2U);
+  ConvertOptions back;
+  back.source = there.target;
+  back.target = dir_.path() / "back";
+  back.to.container = *FindFormat("safetensors");
+  ASSERT_THAT(Convert(back), IsOk());
+  for (const char* name : {"adapter_model.safetensors", "adapter_config.json"}) {
+    EXPECT_EQ(Content(back.target / name), Content(source / name)) << name;
+  }
+}
+
 TEST_F(ConvertTest, WhatHeadersOfSafetensorsSayIsCarriedOrListed) {
   const Path source = dir_.path() / "model.safetensors";
   const std::string header =

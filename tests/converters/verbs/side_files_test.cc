@@ -130,6 +130,16 @@ TEST(SideFiles, GitLfsPointersAreNamed) {
   EXPECT_EQ(status.first().expected, "a file of 499723 bytes");
 }
 
+TEST(SideFiles, AnAdaptersConfigurationIsCarriedWithItsWeightsAlone) {
+  const Result<SideFiles> alone = Sort({"adapter_config.json", "adapter_model.safetensors"});
+  ASSERT_THAT(alone, testing::IsOk());
+  EXPECT_THAT(alone->carried, ::testing::ElementsAre("adapter_config.json"));
+  const Result<SideFiles> beside =
+      Sort({"adapter_config.json", "adapter_model.safetensors", "model.safetensors"});
+  ASSERT_THAT(beside, testing::IsOk());
+  EXPECT_THAT(beside->carried, ::testing::IsEmpty());
+}
+
 // The manifest is JSON: it could not name such a file, and would call the copy damaged.
 TEST(SideFiles, OfNamesThatAreNoUtf8AreRefused) {
   const auto storage = MakeMemoryStorage();
