@@ -287,8 +287,9 @@ void AddCommunication(const ShardPlan& plan, std::size_t unit, int micro_batches
     const double part = SizeOf(group.part.elems, compute);
     if (group.gathers()) {
       work.gather += links.GatherMs(whole, inner);
-      work.forward += links.CopiesMs(whole, inner);
-      work.backward += links.CopiesMs(whole, inner);
+      // Ends stay where they are until the next step, layers come again in each pass.
+      work.forward += links.CopiesMs(whole, inner) / (work.is_end ? micro_batches : 1);
+      if (!work.is_end) work.backward += links.CopiesMs(whole, inner);
     }
     if (group.main.elems < group.part.elems) {
       work.refresh_outer += links.GatherMs(part, outer);
@@ -313,17 +314,18 @@ void AddCommunication(const ShardPlan& plan, std::size_t unit, int micro_batches
         work.backward += links.SumMs(sent, SizeOf(group.part.elems, sums));
       }
     } else if (group.inner > 1) {
-      work.backward += links.CopiesMs(gradients, inner) / micro_batches;
+      work.backward += (is_own ? 1 : 2) * links.CopiesMs(gradients, inner) / micro_batches;
       work.backward += links.SumMs(gradients, SizeOf(group.part.elems, sums)) / micro_batches;
       work.late_reduce +=
           is_own ? links.ReduceMs(gradients, inner) : links.AllReduceMs(gradients, inner);
     }
     if (group.outer > 1) {
       const double of_part = SizeOf(group.part.elems, wire);
-      work.backward += links.CopiesMs(of_part, outer) / micro_batches;
+      const bool is_sliced = group.main.elems < group.part.elems;
+      work.backward += (is_sliced ? 1 : 2) * links.CopiesMs(of_part, outer) / micro_batches;
       work.backward += links.SumMs(of_part, SizeOf(group.main.elems, sums)) / micro_batches;
-      work.late_reduce += group.main.elems < group.part.elems ? links.ReduceMs(of_part, outer)
-                                                              : links.AllReduceMs(of_part, outer);
+      work.late_reduce +=
+          is_sliced ? links.ReduceMs(of_part, outer) : links.AllReduceMs(of_part, outer);
     }
   }
 }

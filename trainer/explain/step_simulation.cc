@@ -37,7 +37,10 @@ class Simulation {
       const bool is_last = micro_batch == work_.micro_batches;
       Forward();
       Compute(work_.head);
-      if (has_head()) Reduce(end_layers_, is_last);
+      if (has_head()) {
+        Compute(Unit(end_layers_).forward + Unit(end_layers_).backward);
+        Reduce(end_layers_, is_last);
+      }
       Backward(is_last);
     }
     WaitUntil(reduce_end_, time_.reduce_wait);
