@@ -105,13 +105,15 @@ class HostCollectives final : public Collectives {
 
   void ScatterParts(Queue& queue, const Tensor& full, const Tensor& parts) override {
     CKPT_CHECK(full.dtype == parts.dtype && full.num_elems() == parts.num_elems());
-    Enqueue(queue, [this, full, parts] {
-      const std::vector<std::int64_t> one_of_each(static_cast<std::size_t>(size()), 1);
-      return host().ExchangeRows({.send = full.bytes(),
-                                  .receive = parts.bytes(),
-                                  .row_bytes = full.size_bytes() / one_of_each.size(),
-                                  .send_rows = one_of_each,
-                                  .receive_rows = one_of_each});
+    const std::uint64_t part_bytes = full.size_bytes() / static_cast<std::uint64_t>(size());
+    Enqueue(queue, [this, full, to = parts.bytes(), part_bytes] {
+      return host().ExchangeParts(
+          BytesOf(full), [to, part_bytes](std::span<const std::byte* const> pieces,
+                                          std::uint64_t begin, std::uint64_t size_bytes) {
+            for (std::size_t rank = 0; rank < pieces.size(); ++rank) {
+              std::memcpy(to + rank * part_bytes + begin, pieces[rank], size_bytes);
+            }
+          });
     });
   }
 
