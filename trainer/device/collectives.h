@@ -39,8 +39,8 @@ struct RowTransfer {
 //
 // Where ranks share a machine, a rank may read the operands of the others directly. By default no
 // caller notices: an operand may be overwritten when the queue has run the call. Weights and
-// gradients say more (GatherShards, ReduceScatterInto, AwaitReaders), so that a rank need not wait
-// until the others have read. Then a call may wait until the threads of the other ranks have made
+// gradients say more (GatherShards, ReduceScatterInto, ScatterParts, AwaitReaders), so that a rank
+// need not wait until the others have read. Then a call may wait until the threads of the other ranks have made
 // it too, because an event may be awaited from another rank's queue only after it was recorded. So
 // all ranks make the calls of *all* their groups in one order.
 //
@@ -80,8 +80,8 @@ class Collectives {
   // sum that ReduceScatterInto stores, for a caller that adds them as it reads them. `full` may be
   // written only after AwaitReaders.
   virtual void ScatterParts(Queue& queue, const Tensor& full, const Tensor& parts) = 0;
-  // A sum as ReduceScatterInto stores it where all that is wanted is one of the operands' dtype; `full` may be overwritten when
-  // the queue has run the call.
+  // ReduceScatterInto where all that is wanted is a sum of the operands' dtype; `full` may be
+  // overwritten when the queue has run the call.
   void ReduceScatter(Queue& queue, const Tensor& full, const Tensor& shard) {
     ReduceScatterInto(queue, full, shard, GradWrite::kStore);
     AwaitReaders(queue, num_calls());

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "core/base/check.h"
 #include "trainer/device/grad_write.h"
 #include "trainer/device/tensor.h"
 
@@ -28,7 +29,10 @@ struct GradientSum {
 
   GradientSum() = default;
   GradientSum(const Tensor& sum) : first(sum) {}  // NOLINT: an array is a sum
-  GradientSum(const Tensor& one, const Tensor& other) : first(one), second(other) {}
+  // REQUIRES: `other` is null or of the size and dtype of `one`.
+  GradientSum(const Tensor& one, const Tensor& other) : first(one), second(other) {
+    CKPT_CHECK(!other || (other.dtype == one.dtype && other.num_elems() == one.num_elems()));
+  }
 
   explicit operator bool() const { return static_cast<bool>(first); }
   [[nodiscard]] std::int64_t num_elems() const { return first.num_elems(); }

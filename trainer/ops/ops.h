@@ -390,7 +390,8 @@ class Ops {
 
   // --- optimizer ---------------------------------------------------------------------------------
   // Flat arrays of one length: main weights and moments are float32, gradients have any dtype of
-  // gradients, and their terms are added in float32. `compute` (may be null) receives the new weights, cast. `update`: UpdateScalars.
+  // gradients, and two terms are added in float32. `compute` (may be null) receives the new weights,
+  // cast. `update`: UpdateScalars.
   virtual void AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
                      const GradientSum& gradient, const Tensor& main, const Tensor& exp_avg,
                      const Tensor& exp_avg_sq, const Tensor& compute) = 0;

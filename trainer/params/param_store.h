@@ -56,7 +56,7 @@ struct MainArrays {
 // A step:
 //
 //   BeginStep(M); per micro-batch: BeginMicroBatch(), then the model through ParamAccess;
-//   FinishGradients();
+//   FinishEarlyGradients(), for who reads gradients before the last are there; FinishGradients();
 //   read `mains()`; per unit: update them, WeightsChanged(unit).
 //
 // Weights are gathered on two queues, from the shard group and from the replicas. Gradients are

@@ -33,7 +33,8 @@ struct Kept {
 };
 
 Result<Kept> KeptAfterStep(int num_ranks, int num_micro_batches, const Precision& precision) {
-  const std::vector<UnitSpec> units = {{.name = "layer", .params = {{.name = "w", .shape = {kElems}}}}};
+  const std::vector<UnitSpec> units = {
+      {.name = "layer", .params = {{.name = "w", .shape = {kElems}}}}};
   Kept kept;
   const Status ran = RunRanks(num_ranks, [&](HostGroup& world) -> Status {
     const Topology topology({.world_size = num_ranks, .sharding = Sharding::kOptimGrads},
@@ -90,18 +91,18 @@ TEST(ParamStoreTest, MoreThanTwoTermsAreAddedAtOnce) {
   ASSERT_THAT(two_batches, IsOk());
   EXPECT_FALSE(two_batches->has_two_terms);
   for (std::int64_t i = 0; i < kElems / 2; ++i) {
-    EXPECT_EQ(two_batches->sum[static_cast<std::size_t>(i)],
-              (GradientAt(0, 0, i) + GradientAt(1, 0, i)) +
-                  (GradientAt(0, 1, i) + GradientAt(1, 1, i)));
+    EXPECT_EQ(
+        two_batches->sum[static_cast<std::size_t>(i)],
+        (GradientAt(0, 0, i) + GradientAt(1, 0, i)) + (GradientAt(0, 1, i) + GradientAt(1, 1, i)));
   }
   const Result<Kept> four_ranks = KeptAfterStep(4, 1, kNarrowWire);
   ASSERT_THAT(four_ranks, IsOk());
   EXPECT_FALSE(four_ranks->has_two_terms);
   ASSERT_EQ(four_ranks->sum.size(), kElems / 4);
   for (std::int64_t i = 0; i < kElems / 4; ++i) {
-    EXPECT_EQ(four_ranks->sum[static_cast<std::size_t>(i)],
-              (GradientAt(0, 0, i) + GradientAt(1, 0, i)) +
-                  (GradientAt(2, 0, i) + GradientAt(3, 0, i)));
+    EXPECT_EQ(
+        four_ranks->sum[static_cast<std::size_t>(i)],
+        (GradientAt(0, 0, i) + GradientAt(1, 0, i)) + (GradientAt(2, 0, i) + GradientAt(3, 0, i)));
   }
 }
 

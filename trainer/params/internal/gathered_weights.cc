@@ -14,8 +14,7 @@ void ParamStore::Impl::WeightsChanged(int unit) {
   const bool is_in_step = clock != nullptr && clock->phase() != StepPhase::kIdle;
   weight_slots_.Forget(unit);
   const Event updated = compute_.Record();
-  gather_outer_->Wait(updated);
-  gather_->Wait(updated);
+  gather_outer_->Wait(updated);  // and the gathers wait for `sliced`
   const PhaseScope gathers(is_in_step && MayAwaitWeights(unit) ? clock : nullptr,
                            StepPhase::kGatherWait);
   RefreshSlices(unit, updated);

@@ -74,7 +74,7 @@ class ParamStore::Impl {
     std::vector<Buffer> memory;
     Tensor weights;
     Tensor main;
-    Tensor gradients;
+    Tensor gradients;             // sums, or the memory of their terms: mains_ has what lies there
     std::vector<FlatGap> gaps;    // in the whole array
     bool sums_are_stale = false;  // from the last step: the next micro-batch overwrites them
   };

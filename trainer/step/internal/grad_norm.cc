@@ -1,5 +1,7 @@
 #include "trainer/step/internal/grad_norm.h"
 
+#include <algorithm>
+
 #include "core/base/check.h"
 
 namespace ckpt::trainer {
@@ -72,6 +74,9 @@ void GradNorm::ListRows(int last_unit) {
     if (!rows.empty() && Continues(rows.back(), next)) return Extend(rows.back(), piece.rows);
     rows.push_back(next);
   });
+  // Rows of one dtype behind one another need fewer launches.
+  std::ranges::stable_partition(
+      early_rows_, [](const RowSquares& rows) { return static_cast<bool>(rows.x.second); });
 }
 
 void GradNorm::SquareEarly(Queue& queue, int last_unit, const Tensor& update) {
