@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -33,14 +34,19 @@ struct Settings {
   bool registers = true;
 };
 
+// One kind of call, in GB/s that a rank receives.
+struct MoveSpeed {
+  const char* name;
+  std::function<void()> call;
+  double alone = 0;
+  double beside = 0;  // while products run
+};
+
 struct Speeds {
   std::int64_t size_bytes = 0;
-  double gather = 0;         // GB/s
-  double reduce = 0;         // of bfloat16 into float32
-  double gather_beside = 0;  // while products run
-  double reduce_beside = 0;
+  std::vector<MoveSpeed> moves;
   double product_ms = 0;         // alone
-  double product_beside_ms = 0;  // while gathers and reductions run
+  double product_beside_ms = 0;  // while calls run; those of the kind that slows them most
 };
 
 // Arrays of one size, and the calls that are timed.
@@ -110,6 +116,7 @@ Result<Speeds> Timing::Run(std::int64_t size_bytes) {
   const Tensor shard = full.Rows(all_.rank() * part, part);
   CKPT_ASSIGN_OR_RETURN(const Tensor gradients, Allocate(DType::kBfloat16, part * ranks, held_));
   CKPT_ASSIGN_OR_RETURN(const Tensor sums, Allocate(DType::kFloat32, part, held_));
+  CKPT_ASSIGN_OR_RETURN(const Tensor terms, Allocate(DType::kBfloat16, part * ranks, held_));
   std::vector<Buffer> factors;
   CKPT_ASSIGN_OR_RETURN(const Tensor a, AllocateFactor(factors));
   CKPT_ASSIGN_OR_RETURN(const Tensor b, AllocateFactor(factors));
@@ -130,35 +137,42 @@ Result<Speeds> Timing::Run(std::int64_t size_bytes) {
     all_.ReduceScatterInto(*moves_, gradients, sums, GradWrite::kAdd);
     all_.AwaitReaders(*moves_, all_.num_calls());
   };
+  const auto scatters = [&] {
+    all_.ScatterParts(*moves_, gradients, terms);
+    all_.AwaitReaders(*moves_, all_.num_calls());
+  };
   const auto multiplies = [&] { ops_.Gemm(*computes_, {}, a, b, d); };
-  CKPT_RETURN_IF_ERROR(Time(*moves_, 2, gathers).status());  // memory of the first calls
-  CKPT_RETURN_IF_ERROR(Time(*moves_, 2, reduces).status());
+  Speeds speeds = {.size_bytes = size_bytes,
+                   .moves = {{"gather", gathers}, {"reduce", reduces}, {"scatter", scatters}}};
+  for (const MoveSpeed& move : speeds.moves) {  // memory of the first calls
+    CKPT_RETURN_IF_ERROR(Time(*moves_, 2, move.call).status());
+  }
   CKPT_RETURN_IF_ERROR(Time(*computes_, 2, multiplies).status());
 
-  Speeds speeds = {.size_bytes = size_bytes};
   const int calls = settings_.calls;
   const double received = static_cast<double>(size_bytes) * static_cast<double>(ranks - 1) /
                           static_cast<double>(ranks) * calls / 1e9;
-  CKPT_ASSIGN_OR_RETURN(const double gather_s, Time(*moves_, calls, gathers));
-  CKPT_ASSIGN_OR_RETURN(const double reduce_s, Time(*moves_, calls, reduces));
+  double move_s = 0;  // of the slowest kind
+  for (MoveSpeed& move : speeds.moves) {
+    CKPT_ASSIGN_OR_RETURN(const double seconds, Time(*moves_, calls, move.call));
+    move.alone = received / seconds;
+    move_s = std::max(move_s, seconds);
+  }
   CKPT_ASSIGN_OR_RETURN(const double product_s, Time(*computes_, calls, multiplies));
-  speeds.gather = received / gather_s;
-  speeds.reduce = received / reduce_s;
   speeds.product_ms = product_s / calls * 1e3;
   // Products that outlast the calls.
-  const double move_s = std::max(gather_s, reduce_s);
   const int products = 2 + static_cast<int>(2 * move_s / (product_s / calls));
-  for (const bool gathering : {true, false}) {
+  for (MoveSpeed& move : speeds.moves) {
     CKPT_RETURN_IF_ERROR(world_.Barrier());
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < products; ++i) multiplies();
-    CKPT_ASSIGN_OR_RETURN(const double seconds, gathering ? Time(*moves_, calls, gathers)
-                                                          : Time(*moves_, calls, reduces));
-    (gathering ? speeds.gather_beside : speeds.reduce_beside) = received / seconds;
+    CKPT_ASSIGN_OR_RETURN(const double seconds, Time(*moves_, calls, move.call));
+    move.beside = received / seconds;
     CKPT_RETURN_IF_ERROR(computes_->Synchronize());
     const double all_s = std::chrono::duration<double>(Clock::now() - start).count();
     speeds.product_beside_ms = std::max(speeds.product_beside_ms, all_s / products * 1e3);
   }
+  for (MoveSpeed& move : speeds.moves) move.call = nullptr;  // what they refer to ends here
   return speeds;
 }
 
@@ -168,9 +182,10 @@ std::string Json(const Settings& settings, int ranks, const std::vector<Speeds>&
   json.Key("registered").Bool(settings.registers).Key("sizes").BeginArray();
   for (const Speeds& speeds : all) {
     json.BeginObject().Key("bytes").Int(speeds.size_bytes);
-    json.Key("gather_gb_s").Double(speeds.gather).Key("reduce_gb_s").Double(speeds.reduce);
-    json.Key("gather_beside_products_gb_s").Double(speeds.gather_beside);
-    json.Key("reduce_beside_products_gb_s").Double(speeds.reduce_beside);
+    for (const MoveSpeed& move : speeds.moves) {
+      json.Key(std::string(move.name) + "_gb_s").Double(move.alone);
+      json.Key(std::string(move.name) + "_beside_products_gb_s").Double(move.beside);
+    }
     json.Key("product_ms").Double(speeds.product_ms);
     json.Key("product_beside_calls_ms").Double(speeds.product_beside_ms).End();
   }
@@ -207,7 +222,7 @@ Status Measure(const Settings& settings) {
 
 int main(int argc, char** argv) {
   ckpt::Settings settings;
-  CLI::App app{"Times gathers and reductions of ranks"};
+  CLI::App app{"Times gathers and reductions of ranks, and reductions that keep the terms"};
   app.add_option("--device", settings.device, "What the ranks compute on [cuda]");
   app.add_option("--ranks", settings.ranks, "Threads that are ranks; 0: the processes of mpirun");
   app.add_option("--calls", settings.calls, "Of each kind [20]");
