@@ -29,9 +29,11 @@ struct GradientSum {
 
   GradientSum() = default;
   GradientSum(const Tensor& sum) : first(sum) {}  // NOLINT: an array is a sum
-  // REQUIRES: `other` is null or of the size and dtype of `one`.
+  // REQUIRES: `other` is null, or both are bfloat16 and of one size.
   GradientSum(const Tensor& one, const Tensor& other) : first(one), second(other) {
-    CKPT_CHECK(!other || (other.dtype == one.dtype && other.num_elems() == one.num_elems()));
+    if (!other) return;
+    CKPT_CHECK(one.dtype == DType::kBfloat16 && other.dtype == DType::kBfloat16);
+    CKPT_CHECK(one.num_elems() == other.num_elems());
   }
 
   explicit operator bool() const { return static_cast<bool>(first); }

@@ -46,13 +46,9 @@ Status ParamStore::Impl::AllocateGroup(const GroupPlan& group) {
   return OkStatus();
 }
 
-GradientSum ParamStore::Impl::MainGradient(std::size_t index, bool in_terms) const {
+Tensor ParamStore::Impl::MainSums(std::size_t index) const {
   const GroupPlan& group = plan_.groups[index];
-  const Tensor& sums = arrays_[index].gradients;
-  if (!in_terms) return PartOf(sums, group.gradients, group.main);
-  const Tensor terms(sums.data, plan_.precision.grad_comm, {2, group.main.elems});
-  return {terms.Rows(0, 1).Reshape({group.main.elems}),
-          terms.Rows(1, 1).Reshape({group.main.elems})};
+  return PartOf(arrays_[index].gradients, group.gradients, group.main);
 }
 
 void ParamStore::Impl::ListMain(std::size_t index) {
@@ -62,7 +58,7 @@ void ParamStore::Impl::ListMain(std::size_t index) {
   main.group = index;
   main.weights = arrays.main;
   if (group.trainable) {
-    main.gradient = MainGradient(index, /*in_terms=*/false);
+    main.gradient = MainSums(index);
     if (!group.main_is_weights) main.compute = PartOf(arrays.weights, group.weights, group.main);
   }
   main.counts = group.counts_main;

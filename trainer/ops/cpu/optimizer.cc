@@ -42,10 +42,7 @@ struct TwoTerms {
 template <typename Body>
 void DispatchTerms(const GradientSum& gradient, const Body& body) {
   const auto& [first, second] = gradient;
-  if (second) {
-    CKPT_CHECK(first.dtype == DType::kBfloat16 && second.dtype == DType::kBfloat16);
-    return body(TwoTerms{first.as<const Bf16>(), second.as<const Bf16>()});
-  }
+  if (second) return body(TwoTerms{first.as<const Bf16>(), second.as<const Bf16>()});
   DispatchGradient(first.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     body(OneTerm<T>{first.as<const T>()});

@@ -44,10 +44,7 @@ struct TwoTerms {
 template <typename Body>
 void DispatchTerms(const GradientSum& gradient, const Body& body) {
   const auto& [first, second] = gradient;
-  if (second) {
-    CKPT_CHECK(first.dtype == DType::kBfloat16 && second.dtype == DType::kBfloat16);
-    return body(TwoTerms{first.as<const Bf16>(), second.as<const Bf16>()});
-  }
+  if (second) return body(TwoTerms{first.as<const Bf16>(), second.as<const Bf16>()});
   Dispatch(first.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     body(OneTerm<T>{first.as<const T>()});
@@ -312,7 +309,6 @@ void CudaOps::SumSquares(Queue& queue, std::span<const RowSquares> all, const Te
     CKPT_CHECK(sums.dtype == DType::kFloat64);
     const Tensor& rows = x.first;
     CKPT_CHECK(sums.num_elems() == 0 || (rows.ndim > 0 && rows.dim(0) == sums.num_elems()));
-    CKPT_CHECK(!x.second || (rows.dtype == DType::kBfloat16 && x.second.dtype == rows.dtype));
   }
   RunOnCuda(queue, [&](CudaQueue& on) {
     for (auto first = all.begin(); first != all.end();) {

@@ -92,8 +92,8 @@ class ParamStore::Impl {
   // Tells the collectives of each array which memory they will use.
   void RegisterMemory();
   void ListMain(std::size_t index);
-  // The gradient of a group's `main`: its sum, or the terms of the sum.
-  [[nodiscard]] GradientSum MainGradient(std::size_t index, bool in_terms) const;
+  // The part of a group's sums that belongs to its `main`.
+  [[nodiscard]] Tensor MainSums(std::size_t index) const;
 
   [[nodiscard]] const ParamSpec& Spec(const GroupPlan& group, std::size_t index) const {
     return units_[static_cast<std::size_t>(group.unit)].params[group.params[index]];

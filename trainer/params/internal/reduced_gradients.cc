@@ -90,12 +90,14 @@ void ParamStore::Impl::ReduceBucket(std::size_t group_index, const Tensor& whole
   GroupArrays& arrays = arrays_[group_index];
   Collectives& comm = ReduceComm(group);
   const bool is_first = std::exchange(arrays.sums_are_stale, false);
-  const bool in_terms = is_first && IsLastMicroBatch() && StaysInTerms(group, plan_.precision);
-  mains_[group_index].gradient = MainGradient(group_index, in_terms);
-  if (in_terms) {
+  GradientSum& gradient = mains_[group_index].gradient;
+  if (is_first && IsLastMicroBatch() && StaysInTerms(group, plan_.precision)) {
     const Tensor terms(arrays.gradients.data, whole.dtype, {whole.num_elems()});
+    const std::int64_t elems = group.main.elems;
+    gradient = {terms.Rows(0, elems), terms.Rows(elems, elems)};
     return comm.ScatterParts(*reduce_, whole, terms);
   }
+  gradient = MainSums(group_index);
   comm.ReduceScatterInto(*reduce_, whole, arrays.gradients,
                          is_first ? GradWrite::kStore : GradWrite::kAdd);
 }
