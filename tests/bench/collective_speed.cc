@@ -116,7 +116,15 @@ Result<Speeds> Timing::Run(std::int64_t size_bytes) {
   const Tensor shard = full.Rows(all_.rank() * part, part);
   CKPT_ASSIGN_OR_RETURN(const Tensor gradients, Allocate(DType::kBfloat16, part * ranks, held_));
   CKPT_ASSIGN_OR_RETURN(const Tensor sums, Allocate(DType::kFloat32, part, held_));
-  CKPT_ASSIGN_OR_RETURN(const Tensor terms, Allocate(DType::kBfloat16, part * ranks, held_));
+  // In place, too, as the gradients of two ranks are.
+  std::vector<Tensor> terms;
+  for (int rank = 0; rank < all_.size(); ++rank) {
+    if (rank == all_.rank()) {
+      terms.push_back(gradients.Rows(rank * part, part));
+      continue;
+    }
+    CKPT_ASSIGN_OR_RETURN(terms.emplace_back(), Allocate(DType::kBfloat16, part, held_));
+  }
   std::vector<Buffer> factors;
   CKPT_ASSIGN_OR_RETURN(const Tensor a, AllocateFactor(factors));
   CKPT_ASSIGN_OR_RETURN(const Tensor b, AllocateFactor(factors));

@@ -243,15 +243,34 @@ TEST_P(CollectivesSuite, ScatterPartsLeavesTheTermsOfASum) {
     for (const std::int64_t count : kCounts) {
       const auto full = self.Put(ValuesOf<Bf16>(self.rank(), count * self.size()));
       const auto parts = self.Put(ValuesOf<Bf16>(self.rank() + 100, count * self.size()));
+      std::vector<Tensor> terms;
+      for (int rank = 0; rank < self.size(); ++rank) {
+        terms.push_back(parts.tensor().Rows(rank * count, count));
+      }
       std::vector<Bf16> expected;
       for (int rank = 0; rank < self.size(); ++rank) {
         for (std::int64_t i = 0; i < count; ++i) {
           expected.push_back(ValueAt<Bf16>(rank, self.rank() * count + i));
         }
       }
-      self.all.ScatterParts(self.queue, full.tensor(), parts.tensor());
+      self.all.ScatterParts(self.queue, full.tensor(), terms);
       self.all.AwaitReaders(self.queue, self.all.num_calls());
       ExpectSameBits(parts.Read(), expected, "ScatterParts");
+
+      // This rank's own term stays where it is.
+      const auto others = self.Put(ValuesOf<Bf16>(self.rank() + 200, count * self.size()));
+      const auto own = static_cast<std::size_t>(self.rank());
+      for (int rank = 0; rank < self.size(); ++rank) {
+        terms[static_cast<std::size_t>(rank)] = others.tensor().Rows(rank * count, count);
+      }
+      terms[own] = full.tensor().Rows(self.rank() * count, count);
+      self.all.ScatterParts(self.queue, full.tensor(), terms);
+      self.all.AwaitReaders(self.queue, self.all.num_calls());
+      std::vector<Bf16> received = others.Read();
+      const std::vector<Bf16> kept = full.Read();
+      std::copy_n(kept.begin() + self.rank() * count, count,
+                  received.begin() + self.rank() * count);
+      ExpectSameBits(received, expected, "ScatterParts, in place");
     }
   });
 }

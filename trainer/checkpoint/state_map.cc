@@ -125,7 +125,7 @@ HeldTensors FindHolders(const TrainConfig& config, HoldersOfSlices& holders, Hol
   for (int expert = 0; expert < config.mesh.expert_parallel; ++expert) {
     const Topology first(config.mesh, expert);  // the first rank that holds these experts
     const std::vector<UnitSpec> units = ListTrainedUnits(config, expert);
-    const ShardPlan plan = PlanShards(units, first, config.precision, config.slots);
+    const ShardPlan plan = PlanShards(units, first, config.plan_options());
     for (const GroupPlan& group : plan.groups) {
       if (group.param_class != ParamClass::kExpert && expert > 0) continue;  // as for expert 0
       AddGroup(units[static_cast<std::size_t>(group.unit)], group, holders.Of(group, expert),

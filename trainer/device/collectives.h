@@ -2,11 +2,13 @@
 #ifndef CKPT_TRAINER_DEVICE_COLLECTIVES_H_
 #define CKPT_TRAINER_DEVICE_COLLECTIVES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
 
+#include "core/base/check.h"
 #include "trainer/comm/host_group.h"
 #include "trainer/device/device.h"
 #include "trainer/device/grad_write.h"
@@ -76,10 +78,11 @@ class Collectives {
   // `full`.
   virtual void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
                                  GradWrite write) = 0;
-  // parts[r·n … (r+1)·n) = this rank's part of the `full` of rank r, n elements each: the terms of the
-  // sum that ReduceScatterInto stores, for a caller that adds them as it reads them. `full` may be
-  // written only after AwaitReaders.
-  virtual void ScatterParts(Queue& queue, const Tensor& full, const Tensor& parts) = 0;
+  // terms[r] = this rank's part of the `full` of rank r: the terms of the sum that ReduceScatterInto
+  // stores, for a caller that adds them as it reads them. This rank's own term may be its part of
+  // `full`, where nothing is copied. The other parts of `full` may be written only after
+  // AwaitReaders.
+  virtual void ScatterParts(Queue& queue, const Tensor& full, std::span<const Tensor> terms) = 0;
   // ReduceScatterInto where all that is wanted is a sum of the operands' dtype; `full` may be
   // overwritten when the queue has run the call.
   void ReduceScatter(Queue& queue, const Tensor& full, const Tensor& shard) {
@@ -115,6 +118,14 @@ class Collectives {
 
  protected:
   explicit Collectives(std::unique_ptr<HostGroup> host) : host_(std::move(host)) {}
+
+  // Checks what ScatterParts requires.
+  void CheckTerms(const Tensor& full, std::span<const Tensor> terms) const {
+    CKPT_CHECK(terms.size() == static_cast<std::size_t>(size()));
+    for (const Tensor& term : terms) {
+      CKPT_CHECK(term.dtype == full.dtype && term.num_elems() * size() == full.num_elems());
+    }
+  }
 
  private:
   const std::unique_ptr<HostGroup> host_;

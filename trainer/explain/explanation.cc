@@ -81,7 +81,7 @@ Result<Explanation> Explain(const TrainConfig& config, int rank) {
   }
   const Topology topology(config.mesh, rank);
   const std::vector<UnitSpec> units = trainer::ListTrainedUnits(config, topology.expert());
-  ShardPlan plan = trainer::PlanShards(units, topology, config.precision, config.slots);
+  ShardPlan plan = trainer::PlanShards(units, topology, config.plan_options());
   std::uint64_t host_bytes = 0;
   const trainer::PlannedBytes bytes =
       trainer::PlanTrainingBytes(config.optimizer, plan, &host_bytes);

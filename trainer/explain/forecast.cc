@@ -306,9 +306,8 @@ void AddCommunication(const ShardPlan& plan, std::size_t unit, int micro_batches
     if (group.uses_bucket()) {
       const double sent = SizeOf(group.layout.total_elems, wire);
       work.backward += links.CopiesMs(sent, inner);
-      if (micro_batches == 1 && StaysInTerms(group, plan.precision)) {
+      if (group.landing) {
         work.reduce += links.GatherMs(sent, inner);
-        work.backward += links.CopiesMs(sent, inner);  // within the GPU: its own term
       } else {
         work.reduce += links.ReduceMs(sent, inner);
         work.backward += links.SumMs(sent, SizeOf(group.part.elems, sums));
@@ -389,7 +388,7 @@ Result<Forecast> ForecastOf(const TrainConfig& config, const Cluster& cluster,
   }
   const Topology topology(config.mesh, 0);
   const std::vector<UnitSpec> units = trainer::ListTrainedUnits(config, topology.expert());
-  const ShardPlan plan = trainer::PlanShards(units, topology, config.precision, config.slots);
+  const ShardPlan plan = trainer::PlanShards(units, topology, config.plan_options());
   Forecast forecast = {.mesh = config.mesh,
                        .step = SimulateStep(WorkOf(config, cluster, units, plan))};
   const double seconds = forecast.step.total() / kMs;

@@ -222,8 +222,8 @@ Result<ExpertRanks> PlanExpertRanks(const TrainConfig& config, std::span<const N
                                     int expert) {
   ExpertRanks ranks;
   ranks.units = trainer::ListTrainedUnits(config, expert);
-  ranks.plan = trainer::PlanShards(ranks.units, Topology(config.mesh, expert), config.precision,
-                                   config.slots);
+  ranks.plan =
+      trainer::PlanShards(ranks.units, Topology(config.mesh, expert), config.plan_options());
   ranks.held_bytes = trainer::PlanTrainingBytes(config.optimizer, ranks.plan).total();
   Status missing;
   for (const NamedModel& model : models) {

@@ -74,6 +74,13 @@ Status ParamStore::Impl::Allocate() {
     states_[u].weights.resize(units_[u].params.size());
     states_[u].gradients.resize(units_[u].params.size());
   }
+  CKPT_RETURN_IF_ERROR(AllocateSlots());
+  CKPT_RETURN_IF_ERROR(AllocateLandings());
+  RegisterMemory();
+  return OkStatus();
+}
+
+Status ParamStore::Impl::AllocateSlots() {
   std::vector<SlotPool::OwnSlot> own_weights, own_gradients;
   for (const ShardPlan::EndPlace& end : plan_.ends) {
     own_weights.push_back({.unit = end.unit, .bytes = end.weight_bytes});
@@ -88,7 +95,19 @@ Status ParamStore::Impl::Allocate() {
   if (plan_.wire_bytes > 0) {
     CKPT_ASSIGN_OR_RETURN(wire_memory_, device_.Allocate(plan_.wire_bytes, MemoryUse::kSlots));
   }
-  RegisterMemory();
+  return OkStatus();
+}
+
+Status ParamStore::Impl::AllocateLandings() {
+  const DType wire = plan_.precision.grad_comm;
+  for (const Landing& landing : plan_.landings) {
+    CKPT_ASSIGN_OR_RETURN(
+        Buffer memory,
+        device_.Allocate(static_cast<std::uint64_t>(landing.elems) * ElementBytes(wire),
+                         MemoryUse::kGradients));
+    vacant_.push_back({.memory = Tensor(memory.data(), wire, {landing.elems})});
+    landings_.push_back(std::move(memory));
+  }
   return OkStatus();
 }
 
@@ -110,6 +129,7 @@ void ParamStore::Impl::RegisterMemory() {
     comms_.reduce_expert_shard->Register(memory);
   };
   gradient_slots_.ForEach([&](const SlotPool::Slot& slot) { register_sent(slot.memory); });
+  for (const Buffer& memory : landings_) register_sent(memory);
   if (plan_.wire_bytes == 0) return;
   register_sent(wire_memory_);
   comms_.reduce_outer->Register(wire_memory_);

@@ -155,12 +155,24 @@ std::uint64_t WireBytes(const GroupPlan& group, const Precision& precision) {
   return reduces_late ? BytesOf(group.gradients.elems, precision.grad_comm) : 0;
 }
 
-}  // namespace
-
-bool StaysInTerms(const GroupPlan& group, const Precision& precision) {
+// Whether the sum of gradients stays in its terms: those of two ranks, whose dtype is half as wide as
+// a sum's. Memory is the same, and no kernel adds them beside the backward pass, which would wait for
+// it. A second micro-batch needs the sum of the first.
+bool StaysInTerms(const GroupPlan& group, const ShardPlanOptions& options) {
   return group.uses_bucket() && group.inner == 2 && group.outer == 1 &&
-         precision.grad_comm == DType::kBfloat16 && precision.main_grads == DType::kFloat32;
+         options.num_micro_batches == 1 && options.precision.grad_comm == DType::kBfloat16 &&
+         options.precision.main_grads == DType::kFloat32;
 }
+
+// The index of the landing of such groups in `landings`, where it is added if it is new.
+std::size_t FindLanding(const Landing& landing, std::vector<Landing>& landings) {
+  const auto found = std::ranges::find(landings, landing);
+  const auto index = static_cast<std::size_t>(found - landings.begin());
+  if (found == landings.end()) landings.push_back(landing);
+  return index;
+}
+
+}  // namespace
 
 void PlaceRank(const Topology& topology, GroupPlan& group) {
   const int inner_index = topology.Index(ShardGroup(group.param_class));
@@ -188,8 +200,11 @@ std::uint64_t SlotBytes(const GroupPlan& group, DType dtype) {
 }
 
 ShardPlan PlanShards(std::span<const UnitSpec> units, const Topology& topology,
-                     const Precision& precision, const SlotOptions& slots) {
-  ShardPlan plan = {.precision = precision, .slots = slots};
+                     const ShardPlanOptions& options) {
+  const Precision& precision = options.precision;
+  ShardPlan plan = {.precision = precision,
+                    .slots = options.slots,
+                    .num_micro_batches = options.num_micro_batches};
   for (std::size_t u = 0; u < units.size(); ++u) {
     std::vector<std::size_t>& unit_groups = plan.units.emplace_back();
     std::uint64_t weight_bytes = 0;
@@ -198,7 +213,11 @@ ShardPlan PlanShards(std::span<const UnitSpec> units, const Topology& topology,
       GroupPlan group =
           PlanGroup(units[u], static_cast<int>(u), std::move(params), topology, precision);
       if (group.gathers()) weight_bytes += SlotBytes(group, precision.compute);
-      if (group.uses_bucket()) gradient_bytes += SlotBytes(group, precision.grad_comm);
+      if (StaysInTerms(group, options)) {
+        group.landing = FindLanding({.param_class = group.param_class, .elems = group.part.elems},
+                                    plan.landings);
+      }
+      if (group.uses_gradient_slot()) gradient_bytes += SlotBytes(group, precision.grad_comm);
       plan.wire_bytes = std::max(plan.wire_bytes, WireBytes(group, precision));
       unit_groups.push_back(plan.groups.size());
       plan.groups.push_back(std::move(group));
@@ -226,6 +245,9 @@ PlannedBytes PlanBytes(const ShardPlan& plan, int moments) {
     bytes.gradients += BytesOf(group.gradients.elems, precision.main_grads);
     bytes.optimizer +=
         static_cast<std::uint64_t>(moments) * BytesOf(group.main.elems, precision.main_params);
+  }
+  for (const Landing& landing : plan.landings) {
+    bytes.gradients += BytesOf(landing.elems, precision.grad_comm);
   }
   bytes.slots = static_cast<std::uint64_t>(plan.slots.weight_slots) * plan.weight_slot_bytes +
                 static_cast<std::uint64_t>(plan.slots.gradient_slots) * plan.gradient_slot_bytes +

@@ -3,7 +3,9 @@
 #ifndef CKPT_TRAINER_PARAMS_SHARD_PLAN_H_
 #define CKPT_TRAINER_PARAMS_SHARD_PLAN_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -51,11 +53,17 @@ struct GroupPlan {
 
   // Whether weights are gathered: whole weights exist only in a slot, between Acquire and Release.
   [[nodiscard]] bool gathers() const { return weights.elems < layout.total_elems; }
-  // Whether a micro-batch's gradients go to a slot and are reduced at its end. Otherwise they are
-  // added in place.
+  // Whether a micro-batch's gradients are a whole array that is reduced at its end. Otherwise they
+  // are added in place.
   [[nodiscard]] bool uses_bucket() const {
     return trainable && gradients.elems < layout.total_elems;
   }
+  // Index into ShardPlan::landings: the sum of both ranks' gradients stays two terms (GradientSum).
+  // The memory of a float32 sum holds this rank's gradients, whole, as the backward pass writes
+  // them. So its own term is where it belongs, and only the other rank's is copied.
+  std::optional<std::size_t> landing = {};
+  // Whether that whole array lies in a slot.
+  [[nodiscard]] bool uses_gradient_slot() const { return uses_bucket() && !landing.has_value(); }
   // The part of this rank as an inner rank.
   FlatRange part;
   // Exactly one rank counts each element of a gradient; this tells whether this rank counts its
@@ -63,15 +71,25 @@ struct GroupPlan {
   bool counts_main = true;
 };
 
-// Whether the sum of one micro-batch's gradients stays in its terms (GradientSum): those of two
-// ranks, whose dtype is half as wide as a sum's. Memory is the same, and no kernel adds them beside
-// the backward pass, which would wait for it.
-[[nodiscard]] bool StaysInTerms(const GroupPlan& group, const Precision& precision);
+// Where the other rank's terms land, of groups of one class and size: first in memory of its own,
+// then, of each group, in the half that the group before it has sent away.
+struct Landing {
+  ParamClass param_class = ParamClass::kDense;
+  std::int64_t elems = 0;  // of a term
+
+  friend bool operator==(const Landing&, const Landing&) = default;
+};
 
 struct SlotOptions {
   int weight_slots = 2;  // units whose whole weights may exist at once, without the ends
   int gradient_slots = 2;
   int prefetch_depth = 1;  // units that are gathered ahead of the one in use
+};
+
+struct ShardPlanOptions {
+  Precision precision = {};
+  SlotOptions slots = {};
+  std::int64_t num_micro_batches = 1;  // of every step
 };
 
 // The memory that a plan needs, by use. `explain` prints it; the store allocates exactly this.
@@ -90,6 +108,7 @@ struct PlannedBytes {
 struct ShardPlan {
   Precision precision;
   SlotOptions slots;
+  std::int64_t num_micro_batches = 1;
   std::vector<GroupPlan> groups = {};                // by unit, dense before expert
   std::vector<std::vector<std::size_t>> units = {};  // the groups of each unit, as indices
   // A slot holds the gathered groups of any unit except the ends, which have their own places.
@@ -101,6 +120,7 @@ struct ShardPlan {
     std::uint64_t gradient_bytes = 0;
   };
   std::vector<EndPlace> ends = {};
+  std::vector<Landing> landings = {};
   // Bytes of the largest late reduction, copied into the dtype in which it is sent; 0 if none needs
   // a copy.
   std::uint64_t wire_bytes = 0;
@@ -117,12 +137,12 @@ struct ShardPlan {
   }
 };
 
-// `moments`: arrays of optimizer state, 2 for AdamW, 1 for SGD with momentum.
 ShardPlan PlanShards(std::span<const UnitSpec> units, const Topology& topology,
-                     const Precision& precision, const SlotOptions& slots);
+                     const ShardPlanOptions& options);
 // Makes a group of another rank's plan that of the rank of `topology`, which holds the same
 // experts: the layout is the same, what the rank holds of it is not.
 void PlaceRank(const Topology& topology, GroupPlan& group);
+// `moments`: arrays of optimizer state, 2 for AdamW, 1 for SGD with momentum.
 PlannedBytes PlanBytes(const ShardPlan& plan, int moments);
 
 // Bytes of a group's whole array in a slot, aligned so that another group may follow.

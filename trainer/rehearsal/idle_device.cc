@@ -34,7 +34,8 @@ class IdleCollectives final : public Collectives {
   void AllGather(Queue& /*queue*/, const Tensor& /*shard*/, const Tensor& /*full*/) override {}
   void ReduceScatterInto(Queue& /*queue*/, const Tensor& /*full*/, const Tensor& /*shard*/,
                          GradWrite /*write*/) override {}
-  void ScatterParts(Queue& /*queue*/, const Tensor& /*full*/, const Tensor& /*parts*/) override {}
+  void ScatterParts(Queue& /*queue*/, const Tensor& /*full*/,
+                    std::span<const Tensor> /*terms*/) override {}
   void AllReduce(Queue& /*queue*/, const Tensor& /*data*/, ReduceOp /*op*/) override {}
   void AllToAll(Queue& /*queue*/, std::span<const RowTransfer> /*transfers*/,
                 const Tensor& /*send_rows*/, const Tensor& /*receive_rows*/) override {}

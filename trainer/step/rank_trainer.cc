@@ -201,7 +201,7 @@ Status RankTrainerImpl::Build() {
       .seq = config_.seq_length};
   CKPT_ASSIGN_OR_RETURN(model_, Model::Create(config_.model, runtime));
   units_ = ListTrainedUnits(config_, topology_.expert());
-  ShardPlan plan = PlanShards(units_, topology_, config_.precision, config_.slots);
+  ShardPlan plan = PlanShards(units_, topology_, config_.plan_options());
   CKPT_RETURN_IF_ERROR(CheckUnshardedBytes(config_, plan));
   CKPT_ASSIGN_OR_RETURN(
       store_, ParamStore::Create(units_, std::move(plan), comms_, ops_, device_, *compute_,

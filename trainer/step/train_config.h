@@ -63,6 +63,9 @@ struct TrainConfig {
   [[nodiscard]] std::int64_t num_micro_batches() const {
     return global_batch_size / (micro_batch_size * mesh.world_size);
   }
+  [[nodiscard]] ShardPlanOptions plan_options() const {
+    return {.precision = precision, .slots = slots, .num_micro_batches = num_micro_batches()};
+  }
   // On a device that works while the host goes on, or not.
   [[nodiscard]] bool overlaps_reduces(bool is_asynchronous) const {
     return overlap_grad_reduce.value_or(is_asynchronous);

@@ -44,7 +44,7 @@ std::set<Piece> PiecesOf(const TrainConfig& config, int rank) {
   std::set<Piece> pieces;
   const Topology topology(config.mesh, rank);
   const std::vector<UnitSpec> units = ListTrainedUnits(config, topology.expert());
-  const ShardPlan plan = PlanShards(units, topology, config.precision, config.slots);
+  const ShardPlan plan = PlanShards(units, topology, config.plan_options());
   for (const GroupPlan& group : plan.groups) {
     for (const ParamPiece& piece : ListPieces(units[static_cast<std::size_t>(group.unit)], group)) {
       pieces.insert({piece.spec->name, piece.row_begin, piece.rows});

@@ -87,8 +87,7 @@ Status ReadAsRank(const ModelSource& model, const TrainConfig& config, int rank)
   };
   const trainer::Topology topology(config.mesh, rank);
   const std::vector<trainer::UnitSpec> units = trainer::ListTrainedUnits(config, topology.expert());
-  const trainer::ShardPlan plan =
-      trainer::PlanShards(units, topology, config.precision, config.slots);
+  const trainer::ShardPlan plan = trainer::PlanShards(units, topology, config.plan_options());
   for (const trainer::GroupPlan& group : plan.groups) {
     for (const ParamPiece& piece :
          trainer::ListPieces(units[static_cast<std::size_t>(group.unit)], group)) {

@@ -19,22 +19,40 @@ namespace {
 using ckpt::testing::IsOk;
 
 constexpr std::int64_t kElems = 256;
+constexpr int kUnits = 4;  // layers of equal size, but for one
+
+std::int64_t ElemsOf(int unit) { return unit == 1 ? kElems / 2 : kElems; }
 
 // The gradient of element i in a rank's micro-batch, a bfloat16. Sums of two need more bits.
-float GradientAt(int rank, int micro_batch, std::int64_t i) {
-  return FromBf16Bits(
-      ToBf16Bits(static_cast<float>(i + 1) / static_cast<float>(3 + 64 * rank + micro_batch)));
+float GradientAt(int rank, int micro_batch, std::int64_t i, int unit = 0) {
+  return FromBf16Bits(ToBf16Bits(static_cast<float>(i + 1 + 1000 * unit) /
+                                 static_cast<float>(3 + 64 * rank + micro_batch)));
 }
 
-// What rank 0 of `num_ranks` keeps after a step: its part of the sum, and whether it has two terms.
+// What rank 0 of `num_ranks` keeps after a step: its part of the sum of the first layer, whether it
+// has two terms, and likewise of all layers.
 struct Kept {
   std::vector<float> sum;
   bool has_two_terms = false;
+  std::vector<std::vector<float>> sums;
 };
 
+std::vector<float> ValuesOf(const GradientSum& gradient) {
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < gradient.num_elems(); ++i) {
+    values.push_back(gradient.second
+                         ? FromBf16Bits(gradient.first.as<const std::uint16_t>()[i]) +
+                               FromBf16Bits(gradient.second.as<const std::uint16_t>()[i])
+                         : gradient.first.as<const float>()[i]);
+  }
+  return values;
+}
+
 Result<Kept> KeptAfterStep(int num_ranks, int num_micro_batches, const Precision& precision) {
-  const std::vector<UnitSpec> units = {
-      {.name = "layer", .params = {{.name = "w", .shape = {kElems}}}}};
+  std::vector<UnitSpec> units;
+  for (int unit = 0; unit < kUnits; ++unit) {
+    units.push_back({.name = "layer", .params = {{.name = "w", .shape = {ElemsOf(unit)}}}});
+  }
   Kept kept;
   const Status ran = RunRanks(num_ranks, [&](HostGroup& world) -> Status {
     const Topology topology({.world_size = num_ranks, .sharding = Sharding::kOptimGrads},
@@ -43,29 +61,31 @@ Result<Kept> KeptAfterStep(int num_ranks, int num_micro_batches, const Precision
     const auto ops = MakeHostOps({});
     const auto compute = device->MakeQueue("compute");
     CKPT_ASSIGN_OR_RETURN(MeshComms comms, SplitWorld(world, topology, *device));
-    CKPT_ASSIGN_OR_RETURN(const auto store,
-                          ParamStore::Create(units, PlanShards(units, topology, precision, {}),
-                                             comms, *ops, *device, *compute, {}));
+    CKPT_ASSIGN_OR_RETURN(
+        const auto store,
+        ParamStore::Create(
+            units,
+            PlanShards(units, topology,
+                       {.precision = precision, .num_micro_batches = num_micro_batches}),
+            comms, *ops, *device, *compute, {.poison_released = true}));
     store->BeginStep(num_micro_batches);
     for (int micro_batch = 0; micro_batch < num_micro_batches; ++micro_batch) {
       store->BeginMicroBatch();
-      const Tensor gradient = store->AcquireGradients(0)[0].tensor;
-      for (std::int64_t i = 0; i < kElems; ++i) {
-        gradient.as<std::uint16_t>()[i] = ToBf16Bits(GradientAt(world.rank(), micro_batch, i));
+      for (int unit = kUnits - 1; unit >= 0; --unit) {
+        const Tensor gradient = store->AcquireGradients(unit)[0].tensor;
+        for (std::int64_t i = 0; i < ElemsOf(unit); ++i) {
+          gradient.as<std::uint16_t>()[i] =
+              ToBf16Bits(GradientAt(world.rank(), micro_batch, i, unit));
+        }
+        store->ReduceGradients(unit);
       }
-      store->ReduceGradients(0);
     }
     store->FinishGradients();
     CKPT_RETURN_IF_ERROR(store->Synchronize());
-    const GradientSum& of_part = store->mains().front().gradient;
     if (world.rank() == 0) {
-      kept.has_two_terms = static_cast<bool>(of_part.second);
-      for (std::int64_t i = 0; i < of_part.num_elems(); ++i) {
-        kept.sum.push_back(kept.has_two_terms
-                               ? FromBf16Bits(of_part.first.as<const std::uint16_t>()[i]) +
-                                     FromBf16Bits(of_part.second.as<const std::uint16_t>()[i])
-                               : of_part.first.as<const float>()[i]);
-      }
+      for (const MainArrays& main : store->mains()) kept.sums.push_back(ValuesOf(main.gradient));
+      kept.sum = kept.sums.front();
+      kept.has_two_terms = static_cast<bool>(store->mains().front().gradient.second);
     }
     comms.Leave();
     return OkStatus();
@@ -83,6 +103,21 @@ TEST(ParamStoreTest, TheGradientsOfTwoRanksStayTwoTermsUntilTheyAreRead) {
   ASSERT_EQ(kept->sum.size(), kElems / 2);
   for (std::int64_t i = 0; i < kElems / 2; ++i) {
     EXPECT_EQ(kept->sum[static_cast<std::size_t>(i)], GradientAt(0, 0, i) + GradientAt(1, 0, i));
+  }
+}
+
+// A term lands in the half that a layer before has sent away, and nothing else is there.
+TEST(ParamStoreTest, EachLayersTermsAreItsOwn) {
+  const Result<Kept> kept = KeptAfterStep(2, 1, kNarrowWire);
+  ASSERT_THAT(kept, IsOk());
+  ASSERT_EQ(kept->sums.size(), kUnits);
+  for (int unit = 0; unit < kUnits; ++unit) {
+    const std::vector<float>& sum = kept->sums[static_cast<std::size_t>(unit)];
+    ASSERT_EQ(sum.size(), ElemsOf(unit) / 2);
+    for (std::int64_t i = 0; i < ElemsOf(unit) / 2; ++i) {
+      EXPECT_EQ(sum[static_cast<std::size_t>(i)],
+                GradientAt(0, 0, i, unit) + GradientAt(1, 0, i, unit));
+    }
   }
 }
 

@@ -75,7 +75,7 @@ TEST(ShardPlanTest, StacksLieWithoutGapsOnEveryMesh) {
           const std::vector<UnitSpec> units = {{.name = "root", .params = {}},
                                                ExpertUnit(hidden, ffn)};
           const Topology topology({.world_size = ranks, .sharding = sharding}, ranks - 1);
-          const ShardPlan plan = PlanShards(units, topology, kPrecision, {});
+          const ShardPlan plan = PlanShards(units, topology, {.precision = kPrecision});
           for (const std::string stack : {"fc1", "fc2"}) {
             EXPECT_EQ(CountGroups(units[1], plan, stack), 1);
           }
@@ -92,7 +92,7 @@ TEST(ShardPlanTest, FrozenMembersOfAStackLieApartAndTheOthersTogether) {
     if (param.name == "fc1_2" || param.name == "fc1_5") param.trainable = false;
   }
   const Topology topology({.world_size = 2}, 0);
-  const ShardPlan plan = PlanShards(units, topology, kPrecision, {});
+  const ShardPlan plan = PlanShards(units, topology, {.precision = kPrecision});
   EXPECT_EQ(CountGroups(units[1], plan, "fc1"), 2);
   EXPECT_EQ(CountGroups(units[1], plan, "fc2"), 1);
   ExpectStacksWithoutGaps(units[1], plan);

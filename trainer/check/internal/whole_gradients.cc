@@ -31,7 +31,7 @@ Holdings HoldingsOf(const TrainConfig& config, int rank) {
   const trainer::Topology topology(config.mesh, rank);
   Holdings holdings;
   holdings.units = trainer::ListTrainedUnits(config, topology.expert());
-  holdings.plan = trainer::PlanShards(holdings.units, topology, config.precision, config.slots);
+  holdings.plan = trainer::PlanShards(holdings.units, topology, config.plan_options());
   return holdings;
 }
 

@@ -45,7 +45,7 @@ class PeerCollectives final : public Collectives {
   }
   void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
                          GradWrite write) override;
-  void ScatterParts(Queue& queue, const Tensor& full, const Tensor& parts) override;
+  void ScatterParts(Queue& queue, const Tensor& full, std::span<const Tensor> terms) override;
   void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) override;
   void AllToAll(Queue& queue, std::span<const RowTransfer> transfers, const Tensor& send_rows,
                 const Tensor& receive_rows) override;
@@ -127,8 +127,9 @@ void PeerCollectives::ReduceScatterInto(Queue& queue, const Tensor& full, const 
   });
 }
 
-void PeerCollectives::ScatterParts(Queue& queue, const Tensor& full, const Tensor& parts) {
-  CKPT_CHECK(full.dtype == parts.dtype && full.num_elems() == parts.num_elems());
+void PeerCollectives::ScatterParts(Queue& queue, const Tensor& full,
+                                   std::span<const Tensor> terms) {
+  CheckTerms(full, terms);
   const std::uint64_t part_bytes = full.size_bytes() / static_cast<std::uint64_t>(size());
   const std::uint64_t offset_bytes = static_cast<std::uint64_t>(rank()) * part_bytes;
   const PeerOperand mine = {.call = "ScatterParts",
@@ -138,8 +139,7 @@ void PeerCollectives::ScatterParts(Queue& queue, const Tensor& full, const Tenso
   Call(queue, mine, [&](const Operands& shown) {
     for (std::size_t i = 0; i < shown.size(); ++i) {
       const std::size_t peer = (static_cast<std::size_t>(rank()) + i) % shown.size();
-      reader_->Copy(queue, shown[peer].data + offset_bytes, parts.bytes() + peer * part_bytes,
-                    part_bytes);
+      reader_->Copy(queue, shown[peer].data + offset_bytes, terms[peer].bytes(), part_bytes);
     }
   });
 }

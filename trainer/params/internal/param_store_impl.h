@@ -74,9 +74,14 @@ class ParamStore::Impl {
     std::vector<Buffer> memory;
     Tensor weights;
     Tensor main;
-    Tensor gradients;             // sums, or the memory of their terms: mains_ has what lies there
+    Tensor gradients;             // sums; or of a group that has a landing, see WholeGradients
     std::vector<FlatGap> gaps;    // in the whole array
     bool sums_are_stale = false;  // from the last step: the next micro-batch overwrites them
+  };
+  // The one half that is free, of those in which terms land.
+  struct VacantHalf {
+    Tensor memory;
+    std::uint64_t reads = 0;  // the calls of the reduction after which no rank reads it
   };
   struct UnitState {
     int users = 0;
@@ -88,6 +93,8 @@ class ParamStore::Impl {
 
   Result<Tensor> AllocateArray(GroupArrays& arrays, std::int64_t elems, DType dtype, MemoryUse use);
   Status AllocateGroup(const GroupPlan& group);
+  Status AllocateSlots();
+  Status AllocateLandings();
   void CheckStacks(const GroupPlan& group) const;
   // Tells the collectives of each array which memory they will use.
   void RegisterMemory();
@@ -151,6 +158,10 @@ class ParamStore::Impl {
   void Poison(Queue& queue, const SlotPool::Slot& slot, DType dtype);
   // Poisons every slot. Call it before any is used.
   void PoisonAll();
+  // The gradients of a group that has a landing, of all ranks' parts, before they are exchanged.
+  [[nodiscard]] Tensor WholeGradients(std::size_t group_index) const;
+  // Enqueues the exchange of the halves of WholeGradients with the other rank.
+  void ExchangeHalves(std::size_t group_index);
   // Enqueues the reduction of a micro-batch's gradients, `whole` in a slot, on the reduce queue.
   void ReduceBucket(std::size_t group_index, const Tensor& whole);
   // Enqueues the reductions of a group's sums after the last micro-batch, on the reduce queue.
@@ -182,6 +193,8 @@ class ParamStore::Impl {
   SlotPool weight_slots_;
   SlotPool gradient_slots_;
   Buffer wire_memory_;
+  std::vector<Buffer> landings_;    // parallel to plan_.landings
+  std::vector<VacantHalf> vacant_;  // likewise; in a step, landings_ or a half that was sent away
   int num_micro_batches_ = 0;
   int micro_batch_ = 0;         // counted from 1
   int last_reduced_ = -1;       // the unit that was reduced last in this step; -1: none

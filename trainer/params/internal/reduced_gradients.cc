@@ -1,4 +1,5 @@
 // The gradients of a unit, from the micro-batches to the sum of all ranks.
+#include <array>
 #include <utility>
 
 #include "trainer/params/internal/param_store_impl.h"
@@ -6,14 +7,23 @@
 namespace ckpt::trainer {
 
 void ParamStore::Impl::BeginStep(int num_micro_batches) {
+  CKPT_CHECK(plan_.landings.empty() || num_micro_batches == plan_.num_micro_batches);
   AwaitGradientReaders(compute_);
   num_micro_batches_ = num_micro_batches;
   micro_batch_ = 0;
   last_reduced_ = -1;
   for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
-    if (!plan_.groups[g].trainable) continue;
+    const GroupPlan& group = plan_.groups[g];
+    if (!group.trainable) continue;
     arrays_[g].sums_are_stale = true;
-    if (options_.poison_released) Poison(compute_, arrays_[g].gradients);
+    if (!options_.poison_released) continue;
+    Poison(compute_, group.landing ? WholeGradients(g) : arrays_[g].gradients);
+  }
+  // In this step, what lies elsewhere is written by the backward pass again.
+  for (std::size_t i = 0; i < vacant_.size(); ++i) {
+    vacant_[i] = {.memory = Tensor(landings_[i].data(), plan_.precision.grad_comm,
+                                   {plan_.landings[i].elems})};
+    if (options_.poison_released) Poison(compute_, vacant_[i].memory);
   }
 }
 
@@ -31,8 +41,8 @@ void ParamStore::Impl::SetGradientViews(std::size_t group_index, const Tensor& f
 }
 
 std::span<const Gradient> ParamStore::Impl::AcquireGradients(int unit) {
-  const auto in_bucket = [](const GroupPlan& group) { return group.uses_bucket(); };
-  if (AnyGroup(unit, in_bucket)) {
+  const auto in_slot = [](const GroupPlan& group) { return group.uses_gradient_slot(); };
+  if (AnyGroup(unit, in_slot)) {
     SlotPool::Slot* slot = gradient_slots_.Take(unit);
     CKPT_CHECK(slot != nullptr);
     {
@@ -42,12 +52,16 @@ std::span<const Gradient> ParamStore::Impl::AcquireGradients(int unit) {
       comms_.reduce_expert_shard->AwaitReaders(compute_, slot->expert_reads);
     }
     ForEachInSlot(
-        unit, slot->memory, plan_.precision.grad_comm, in_bucket,
+        unit, slot->memory, plan_.precision.grad_comm, in_slot,
         [&](std::size_t g, const Tensor& whole) { SetGradientViews(g, whole, GradWrite::kStore); });
   }
   for (const std::size_t g : Groups(unit)) {
     const GroupPlan& group = plan_.groups[g];
-    if (!group.trainable || group.uses_bucket()) continue;
+    if (!group.trainable || group.uses_gradient_slot()) continue;
+    if (group.landing) {
+      SetGradientViews(g, WholeGradients(g), GradWrite::kStore);
+      continue;
+    }
     GroupArrays& arrays = arrays_[g];
     SetGradientViews(g, arrays.gradients,
                      arrays.sums_are_stale ? GradWrite::kStore : GradWrite::kAdd);
@@ -85,19 +99,34 @@ void ParamStore::Impl::ReduceLate(const GroupPlan& group, GroupArrays& arrays) {
   if (group.outer > 1) ReduceSums(*comms_.reduce_outer, part, in_sums(group.main));
 }
 
+Tensor ParamStore::Impl::WholeGradients(std::size_t group_index) const {
+  const std::int64_t elems = plan_.groups[group_index].layout.total_elems;
+  return {arrays_[group_index].gradients.data, plan_.precision.grad_comm, {elems}};
+}
+
+void ParamStore::Impl::ExchangeHalves(std::size_t group_index) {
+  const GroupPlan& group = plan_.groups[group_index];
+  Collectives& comm = ReduceComm(group);
+  VacantHalf& vacant = vacant_[*group.landing];
+  const Tensor whole = WholeGradients(group_index);
+  const auto own = static_cast<std::size_t>(comm.rank());
+  const std::int64_t elems = group.part.elems;
+  std::array<Tensor, 2> terms = {vacant.memory, vacant.memory};
+  terms[own] = whole.Rows(group.part.begin, elems);
+  comm.AwaitReaders(*reduce_, vacant.reads);
+  comm.ScatterParts(*reduce_, whole, terms);
+  mains_[group_index].gradient = {terms[0], terms[1]};
+  vacant = {.memory = whole.Rows(elems - group.part.begin, elems), .reads = comm.num_calls()};
+  if (!options_.poison_released) return;
+  comm.AwaitReaders(*reduce_, vacant.reads);
+  Poison(*reduce_, vacant.memory);
+}
+
 void ParamStore::Impl::ReduceBucket(std::size_t group_index, const Tensor& whole) {
   const GroupPlan& group = plan_.groups[group_index];
   GroupArrays& arrays = arrays_[group_index];
   Collectives& comm = ReduceComm(group);
   const bool is_first = std::exchange(arrays.sums_are_stale, false);
-  GradientSum& gradient = mains_[group_index].gradient;
-  if (is_first && IsLastMicroBatch() && StaysInTerms(group, plan_.precision)) {
-    const Tensor terms(arrays.gradients.data, whole.dtype, {whole.num_elems()});
-    const std::int64_t elems = group.main.elems;
-    gradient = {terms.Rows(0, elems), terms.Rows(elems, elems)};
-    return comm.ScatterParts(*reduce_, whole, terms);
-  }
-  gradient = MainSums(group_index);
   comm.ReduceScatterInto(*reduce_, whole, arrays.gradients,
                          is_first ? GradWrite::kStore : GradWrite::kAdd);
 }
@@ -110,14 +139,16 @@ void ParamStore::Impl::ReduceGradients(int unit) {
     last_reduced_ = unit;
   }
   reduce_->Wait(compute_.Record());
-  const auto in_bucket = [](const GroupPlan& group) { return group.uses_bucket(); };
-  if (AnyGroup(unit, in_bucket)) {
+  for (const std::size_t g : Groups(unit)) {
+    if (plan_.groups[g].landing) ExchangeHalves(g);
+  }
+  const auto in_slot = [](const GroupPlan& group) { return group.uses_gradient_slot(); };
+  if (AnyGroup(unit, in_slot)) {
     SlotPool::Slot* slot = gradient_slots_.Find(unit);
     CKPT_CHECK(slot != nullptr && slot->taken);
     const DType wire = plan_.precision.grad_comm;
-    ForEachInSlot(unit, slot->memory, wire, in_bucket,
+    ForEachInSlot(unit, slot->memory, wire, in_slot,
                   [&](std::size_t g, const Tensor& whole) { ReduceBucket(g, whole); });
-    ++counters_.reduces;
     slot->reads = comms_.reduce_shard->num_calls();
     slot->expert_reads = comms_.reduce_expert_shard->num_calls();
     if (options_.poison_released) {
@@ -125,6 +156,9 @@ void ParamStore::Impl::ReduceGradients(int unit) {
       Poison(*reduce_, *slot, wire);
     }
     gradient_slots_.GiveBack(*slot, reduce_->Record(), false);
+  }
+  if (AnyGroup(unit, [](const GroupPlan& group) { return group.uses_bucket(); })) {
+    ++counters_.reduces;
   }
   if (IsLastMicroBatch()) {
     for (const std::size_t g : Groups(unit)) {

@@ -103,15 +103,15 @@ class HostCollectives final : public Collectives {
     Enqueue(queue, [this, full, shard, write] { return SumParts(host(), full, shard, write); });
   }
 
-  void ScatterParts(Queue& queue, const Tensor& full, const Tensor& parts) override {
-    CKPT_CHECK(full.dtype == parts.dtype && full.num_elems() == parts.num_elems());
-    const std::uint64_t part_bytes = full.size_bytes() / static_cast<std::uint64_t>(size());
-    Enqueue(queue, [this, full, to = parts.bytes(), part_bytes] {
+  void ScatterParts(Queue& queue, const Tensor& full, std::span<const Tensor> terms) override {
+    CheckTerms(full, terms);
+    Enqueue(queue, [this, full, to = std::vector<Tensor>(terms.begin(), terms.end())] {
       return host().ExchangeParts(
-          BytesOf(full), [to, part_bytes](std::span<const std::byte* const> pieces,
-                                          std::uint64_t begin, std::uint64_t size_bytes) {
+          BytesOf(full), [&to](std::span<const std::byte* const> pieces, std::uint64_t begin,
+                               std::uint64_t size_bytes) {
             for (std::size_t rank = 0; rank < pieces.size(); ++rank) {
-              std::memcpy(to + rank * part_bytes + begin, pieces[rank], size_bytes);
+              std::byte* const term = to[rank].bytes() + begin;
+              if (term != pieces[rank]) std::memcpy(term, pieces[rank], size_bytes);
             }
           });
     });

@@ -72,15 +72,17 @@ class NcclCollectives final : public Collectives {
                   .count = shard.num_elems()});
   }
 
-  void ScatterParts(Queue& queue, const Tensor& full, const Tensor& parts) override {
-    CKPT_CHECK(full.dtype == parts.dtype && full.num_elems() == parts.num_elems());
+  void ScatterParts(Queue& queue, const Tensor& full, std::span<const Tensor> terms) override {
+    CheckTerms(full, terms);
     const std::uint64_t part_bytes = full.size_bytes() / static_cast<std::uint64_t>(size());
-    const auto part_of = [part_bytes](const Tensor& array) {
-      return [part_bytes, begin = array.bytes()](int peer) {
-        return Piece{begin + static_cast<std::uint64_t>(peer) * part_bytes, part_bytes};
-      };
-    };
-    Exchange(queue, "a reduce-scatter that keeps the terms", part_of(full), part_of(parts));
+    Exchange(
+        queue, "a reduce-scatter that keeps the terms",
+        [&](int peer) {
+          return Piece{full.bytes() + static_cast<std::uint64_t>(peer) * part_bytes, part_bytes};
+        },
+        [&](int peer) {
+          return Piece{terms[static_cast<std::size_t>(peer)].bytes(), part_bytes};
+        });
   }
 
   void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) override {
