@@ -275,6 +275,27 @@ TEST_P(CollectivesSuite, ScatterPartsLeavesTheTermsOfASum) {
   });
 }
 
+// Each rank writes a row of everybody's array.
+TEST_P(CollectivesSuite, AwaitWritersShowsWhatTheOthersWrote) {
+  OnEveryRank([](TestRank& self) {
+    constexpr std::int64_t kCount = 1031;
+    std::vector<float> expected;
+    for (int rank = 0; rank < self.size(); ++rank) {
+      for (const float value : ValuesOf<float>(rank, kCount)) expected.push_back(value);
+    }
+    const std::vector<float> mine = ValuesOf<float>(self.rank(), kCount);
+    const auto array = self.Put<float>(expected.size());
+    const Result<std::vector<Tensor>> views = self.all.Views(array.tensor());
+    ASSERT_THAT(views, ckpt::testing::IsOk());
+    if (views->empty()) return;  // ranks are processes
+    for (const Tensor& view : *views) {
+      self.device.CopyFromHost(self.queue, mine.data(), view.Rows(self.rank() * kCount, kCount));
+    }
+    self.all.AwaitWriters(self.queue, self.queue.Record());
+    ExpectSameBits(array.Read(), expected, "AwaitWriters");
+  });
+}
+
 // A sum of bfloat16 is not rounded to bfloat16 before it is stored in float32.
 TEST_P(CollectivesSuite, ReduceScatterIntoRoundsOnceWhenItStoresOrAdds) {
   OnEveryRank([](TestRank& self) {

@@ -7,8 +7,10 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "core/base/check.h"
+#include "core/base/result.h"
 #include "trainer/comm/host_group.h"
 #include "trainer/device/device.h"
 #include "trainer/device/grad_write.h"
@@ -89,6 +91,14 @@ class Collectives {
     ReduceScatterInto(queue, full, shard, GradWrite::kStore);
     AwaitReaders(queue, num_calls());
   }
+  // `array` of every rank, in order of rank, for kernels that write into the others' memory. None where
+  // they cannot, as where ranks are processes. Errors: kCancelled.
+  virtual Result<std::vector<Tensor>> Views(const Tensor& /*array*/) {
+    return std::vector<Tensor>();
+  }
+  // Work that is enqueued on `queue` from now on starts after `written` of every rank: what the others
+  // wrote into this rank's memory before is there.
+  virtual void AwaitWriters(Queue& queue, const Event& written) = 0;
   // In place. kSum takes bfloat16, float32, float64, int32 and int64, and adds as ReduceScatter
   // does. kMax takes the same except bfloat16; a NaN wins.
   virtual void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) = 0;

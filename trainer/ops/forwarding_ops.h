@@ -330,16 +330,19 @@ class ForwardingOps : public Ops {
   }
   void AdamW(Queue& queue, const AdamWForm& form, const Tensor& update, const GradientSum& gradient,
              const Tensor& main, const Tensor& exp_avg, const Tensor& exp_avg_sq,
-             const Tensor& compute) override {
+             const WeightCopies& copies) override {
     Around(
         queue,
-        {.name = "AdamW", .bytes = Bytes(gradient, compute) + 2 * Bytes(main, exp_avg, exp_avg_sq)},
-        [&] { target_.AdamW(queue, form, update, gradient, main, exp_avg, exp_avg_sq, compute); });
+        {.name = "AdamW",
+         .bytes = Bytes(gradient, copies.own, copies.other) + 2 * Bytes(main, exp_avg, exp_avg_sq)},
+        [&] { target_.AdamW(queue, form, update, gradient, main, exp_avg, exp_avg_sq, copies); });
   }
   void Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const GradientSum& gradient,
-           const Tensor& main, const Tensor& momentum, const Tensor& compute) override {
-    Around(queue, {.name = "Sgd", .bytes = Bytes(gradient, compute) + 2 * Bytes(main, momentum)},
-           [&] { target_.Sgd(queue, form, update, gradient, main, momentum, compute); });
+           const Tensor& main, const Tensor& momentum, const WeightCopies& copies) override {
+    Around(queue,
+           {.name = "Sgd",
+            .bytes = Bytes(gradient, copies.own, copies.other) + 2 * Bytes(main, momentum)},
+           [&] { target_.Sgd(queue, form, update, gradient, main, momentum, copies); });
   }
 
  protected:

@@ -138,6 +138,25 @@ struct RowSquares {
   Tensor sums = {};  // [rows], float64
 };
 
+// Where an update writes the new weights, cast: to the array with which this rank computes, and to
+// that of one other rank. Null: nowhere. Both have one dtype.
+struct WeightCopies {
+  Tensor own = {};
+  Tensor other = {};
+
+  WeightCopies() = default;
+  WeightCopies(const Tensor& compute) : own(compute) {}  // NOLINT: an array is a copy
+  WeightCopies(const Tensor& of_this_rank, const Tensor& of_other)
+      : own(of_this_rank), other(of_other) {
+    CKPT_CHECK(!other || (other.dtype == own.dtype && other.num_elems() == own.num_elems()));
+  }
+
+  // The same part of each.
+  [[nodiscard]] WeightCopies Rows(std::int64_t begin, std::int64_t rows) const {
+    return {own ? own.Rows(begin, rows) : Tensor(), other ? other.Rows(begin, rows) : Tensor()};
+  }
+};
+
 // What does not change from update to update. The rest is in UpdateScalars, on the device.
 struct AdamWForm {
   double beta1 = 0.9;
@@ -390,14 +409,14 @@ class Ops {
 
   // --- optimizer ---------------------------------------------------------------------------------
   // Flat arrays of one length: main weights and moments are float32, gradients have any dtype of
-  // gradients, and two terms are added in float32. `compute` (may be null) receives the new weights,
-  // cast. `update`: UpdateScalars.
+  // gradients, and two terms are added in float32. `copies` receive the new weights. `update`:
+  // UpdateScalars.
   virtual void AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
                      const GradientSum& gradient, const Tensor& main, const Tensor& exp_avg,
-                     const Tensor& exp_avg_sq, const Tensor& compute) = 0;
+                     const Tensor& exp_avg_sq, const WeightCopies& copies) = 0;
   virtual void Sgd(Queue& queue, const SgdForm& form, const Tensor& update,
                    const GradientSum& gradient, const Tensor& main, const Tensor& momentum,
-                   const Tensor& compute) = 0;
+                   const WeightCopies& copies) = 0;
 };
 
 }  // namespace ckpt::trainer

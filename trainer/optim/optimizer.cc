@@ -139,14 +139,13 @@ void Optimizer::UpdateRun(Queue& queue, const Tensor& update, const Run& run) {
 void Optimizer::UpdatePart(Queue& queue, const Tensor& update, const Run& run, std::int64_t first,
                            std::int64_t elems, std::span<const Tensor> moments) {
   const MainArrays& main = store_->mains()[states_[run.state].group];
-  const auto part = [&](const Tensor& array) {
-    return array ? array.Rows(first, elems) : Tensor();
-  };
+  const Tensor weights = main.weights.Rows(first, elems);
   const GradientSum gradient = main.gradient.Rows(first, elems);
+  const WeightCopies copies = main.compute.Rows(first, elems);
   const double weight_decay = run.decays ? config_.weight_decay : 0;
   if (config_.kind == OptimizerKind::kSgd) {
     ops_->Sgd(queue, {.momentum = config_.sgd_momentum, .weight_decay = weight_decay}, update,
-              gradient, part(main.weights), moments[0], part(main.compute));
+              gradient, weights, moments[0], copies);
     return;
   }
   const AdamWForm form = {.beta1 = config_.adam_beta1,
@@ -154,8 +153,7 @@ void Optimizer::UpdatePart(Queue& queue, const Tensor& update, const Run& run, s
                           .eps = config_.adam_eps,
                           .weight_decay = weight_decay,
                           .decoupled = config_.decoupled_weight_decay};
-  ops_->AdamW(queue, form, update, gradient, part(main.weights), moments[0], moments[1],
-              part(main.compute));
+  ops_->AdamW(queue, form, update, gradient, weights, moments[0], moments[1], copies);
 }
 
 Status Optimizer::SetMoment(int moment, const ParamStore::FillRows& fill, Queue& queue) {

@@ -77,6 +77,21 @@ Status ParamStore::Impl::Allocate() {
   CKPT_RETURN_IF_ERROR(AllocateSlots());
   CKPT_RETURN_IF_ERROR(AllocateLandings());
   RegisterMemory();
+  for (std::size_t g = 0; g < plan_.groups.size(); ++g) CKPT_RETURN_IF_ERROR(FindOtherWeights(g));
+  return OkStatus();
+}
+
+Status ParamStore::Impl::FindOtherWeights(std::size_t group_index) {
+  const GroupPlan& group = plan_.groups[group_index];
+  if (!group.UpdatesMayExchange()) return OkStatus();
+  GroupArrays& arrays = arrays_[group_index];
+  Collectives& comm = GatherComm(group);
+  CKPT_ASSIGN_OR_RETURN(const std::vector<Tensor> views, comm.Views(arrays.weights));
+  if (views.empty()) return OkStatus();
+  Tensor other =
+      PartOf(views[static_cast<std::size_t>(1 - comm.rank())], group.weights, group.main);
+  mains_[group_index].compute = {mains_[group_index].compute.own, other};
+  arrays.are_exchanged_by_updates = true;
   return OkStatus();
 }
 
@@ -141,10 +156,12 @@ Status ParamStore::Impl::SetWeights(const FillRows& fill, int threads) {
   for (const MainArrays& main : mains_) {
     filled = piece_rows_.Fill(main.pieces, main.weights, fill, compute_, threads);
     if (!filled.ok()) break;
-    if (main.compute) ops_.Cast(compute_, main.weights, main.compute);
+    if (main.compute.own) ops_.Cast(compute_, main.weights, main.compute.own);
   }
   // Even after a failure: the other ranks wait for this one's part.
-  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) WeightsChanged(unit);
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
+    Refresh(unit, WrittenBy::kOther);
+  }
   Status refreshed = Synchronize();
   return filled.ok() ? refreshed : filled;
 }

@@ -48,7 +48,7 @@ struct MainArrays {
   std::size_t group = 0;  // index into the plan
   Tensor weights;         // main weights
   GradientSum gradient;   // over the step, not yet averaged; valid until the next step begins
-  Tensor compute;         // compute weights to write too; null: the main weights are also those
+  WeightCopies compute;   // compute weights to write too; null: the main weights are also those
   bool counts = true;     // whether this rank counts these elements in a norm; one rank does
   std::vector<ParamPiece> pieces;
 };

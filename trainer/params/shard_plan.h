@@ -66,6 +66,12 @@ struct GroupPlan {
   [[nodiscard]] bool uses_gradient_slot() const { return uses_bucket() && !landing.has_value(); }
   // The part of this rank as an inner rank.
   FlatRange part;
+  // Whether an update may write this rank's part into the weights of the other rank, too, so that
+  // nothing is gathered: two ranks hold all of them, and a link carries a part in the time of its
+  // update. Of more ranks, each would send to all others.
+  [[nodiscard]] bool UpdatesMayExchange() const {
+    return trainable && inner == 2 && outer == 1 && part.elems < weights.elems && !main_is_weights;
+  }
   // Exactly one rank counts each element of a gradient; this tells whether this rank counts its
   // `main`.
   bool counts_main = true;

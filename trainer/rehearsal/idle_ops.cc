@@ -138,10 +138,10 @@ class IdleOps final : public Ops {
   void EnterPhase(Queue& /*queue*/, StepPhase /*phase*/, const Tensor& /*times*/) override {}
   void AdamW(Queue& /*queue*/, const AdamWForm& /*form*/, const Tensor& /*update*/,
              const GradientSum& /*gradient*/, const Tensor& /*main*/, const Tensor& /*exp_avg*/,
-             const Tensor& /*exp_avg_sq*/, const Tensor& /*compute*/) override {}
+             const Tensor& /*exp_avg_sq*/, const WeightCopies& /*copies*/) override {}
   void Sgd(Queue& /*queue*/, const SgdForm& /*form*/, const Tensor& /*update*/,
            const GradientSum& /*gradient*/, const Tensor& /*main*/, const Tensor& /*momentum*/,
-           const Tensor& /*compute*/) override {}
+           const WeightCopies& /*copies*/) override {}
 };
 
 }  // namespace

@@ -63,13 +63,14 @@ TEST_P(OpsSuite, AdamWFollowsTorch) {
     const auto exp_avg = Make(DType::kFloat32, {kSize}, Values(kSize, 0.0));
     const auto exp_avg_sq = Make(DType::kFloat32, {kSize}, Values(kSize, 0.0));
     const auto compute = Poisoned(DType::kBfloat16, {kSize});
+    const auto of_other = Poisoned(DType::kBfloat16, {kSize});
     for (int step = 1; step <= kSteps; ++step) {
       const auto update = Scalars(UpdateOf(1e-2, 0.9, 0.95, step));
       ops().AdamW(
           queue(),
           {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decoupled = c.decoupled},
           update, Make(DType::kFloat32, {kSize}, GradientOf(step)).tensor(), main, exp_avg,
-          exp_avg_sq, compute);
+          exp_avg_sq, {compute, of_other});
       ASSERT_THAT(queue().Synchronize(), testing::IsOk());  // the gradient goes
     }
     EXPECT_THAT(Read(main), NearValues(c.weights, 2e-7));
@@ -78,6 +79,7 @@ TEST_P(OpsSuite, AdamWFollowsTorch) {
     Values rounded = Read(main);
     for (double& value : rounded) value = FromBf16Bits(ToBf16Bits(static_cast<float>(value)));
     EXPECT_EQ(Read(compute), rounded);
+    EXPECT_EQ(Read(of_other), rounded);
   }
 }
 
@@ -97,13 +99,19 @@ TEST_P(OpsSuite, SgdFollowsTorch) {
     const auto main = Make(DType::kFloat32, {kSize}, StartWeights());
     const auto momentum = Make(DType::kFloat32, {kSize}, Values(kSize, 0.0));
     const auto update = Scalars(UpdateOf(1e-2));
+    const auto compute = Poisoned(DType::kBfloat16, {kSize});
+    const auto of_other = Poisoned(DType::kBfloat16, {kSize});
     for (int step = 1; step <= kSteps; ++step) {
       ops().Sgd(queue(), {.momentum = c.momentum, .weight_decay = 0.1}, update,
                 Make(DType::kFloat32, {kSize}, GradientOf(step)).tensor(), main,
-                c.momentum == 0 ? Tensor() : momentum.tensor(), Tensor());
+                c.momentum == 0 ? Tensor() : momentum.tensor(), {compute, of_other});
       ASSERT_THAT(queue().Synchronize(), testing::IsOk());  // the gradient goes
     }
     EXPECT_THAT(Read(main), NearValues(c.weights, 2e-7));
+    Values rounded = Read(main);
+    for (double& value : rounded) value = FromBf16Bits(ToBf16Bits(static_cast<float>(value)));
+    EXPECT_EQ(Read(compute), rounded);
+    EXPECT_EQ(Read(of_other), rounded);
   }
 }
 
@@ -221,8 +229,9 @@ TEST_P(OpsSuite, ASkippedUpdateChangesNothing) {
   const auto exp_avg_sq = Make(DType::kFloat32, {kSize}, Values(kSize, 0.5));
   const auto compute = Make(DType::kBfloat16, {kSize}, Values(kSize, 2));
   const Tensor sums = gradient;
-  ops().AdamW(queue(), {.weight_decay = 0.1}, update, sums, main, exp_avg, exp_avg_sq, compute);
-  ops().Sgd(queue(), {.momentum = 0.9}, update, sums, main, exp_avg, compute);
+  ops().AdamW(queue(), {.weight_decay = 0.1}, update, sums, main, exp_avg, exp_avg_sq,
+              {compute, compute});
+  ops().Sgd(queue(), {.momentum = 0.9}, update, sums, main, exp_avg, {compute, compute});
   EXPECT_THAT(Read(main), NearValues(weights, 1e-7));
   EXPECT_EQ(Read(exp_avg), Values(kSize, 0.25));
   EXPECT_EQ(Read(exp_avg_sq), Values(kSize, 0.5));

@@ -46,6 +46,8 @@ class PeerCollectives final : public Collectives {
   void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
                          GradWrite write) override;
   void ScatterParts(Queue& queue, const Tensor& full, std::span<const Tensor> terms) override;
+  Result<std::vector<Tensor>> Views(const Tensor& array) override;
+  void AwaitWriters(Queue& queue, const Event& written) override;
   void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) override;
   void AllToAll(Queue& queue, std::span<const RowTransfer> transfers, const Tensor& send_rows,
                 const Tensor& receive_rows) override;
@@ -142,6 +144,23 @@ void PeerCollectives::ScatterParts(Queue& queue, const Tensor& full,
       reader_->Copy(queue, shown[peer].data + offset_bytes, terms[peer].bytes(), part_bytes);
     }
   });
+}
+
+Result<std::vector<Tensor>> PeerCollectives::Views(const Tensor& array) {
+  const std::byte* const mine = array.bytes();
+  std::vector<const std::byte*> all(static_cast<std::size_t>(size()));
+  CKPT_RETURN_IF_ERROR(
+      host().Exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
+  std::vector<Tensor> views(all.size(), array);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    views[rank].data = const_cast<std::byte*>(all[rank]);
+  }
+  return views;
+}
+
+void PeerCollectives::AwaitWriters(Queue& queue, const Event& written) {
+  queue.Wait(written);
+  Call(queue, {.call = "AwaitWriters", .ready = written}, [](const Operands&) {});
 }
 
 // Every rank reduces one slice in place; then each copies the slices of the others.

@@ -83,11 +83,11 @@ void CastWeights(const float* main, const Tensor& compute, std::int64_t begin, s
 
 void HostOps::AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
                     const GradientSum& gradient, const Tensor& main, const Tensor& exp_avg,
-                    const Tensor& exp_avg_sq, const Tensor& compute) {
+                    const Tensor& exp_avg_sq, const WeightCopies& copies) {
   for (const Tensor& state : {main, exp_avg, exp_avg_sq}) CheckState(main, state);
   CKPT_CHECK(gradient.num_elems() == main.num_elems());
-  CKPT_CHECK(!compute || compute.num_elems() == main.num_elems());
-  RunOn(queue, [this, form, update, gradient, main, exp_avg, exp_avg_sq, compute] {
+  CKPT_CHECK(!copies.own || copies.own.num_elems() == main.num_elems());
+  RunOn(queue, [this, form, update, gradient, main, exp_avg, exp_avg_sq, copies] {
     const UpdateScalars& scalars = *update.as<const UpdateScalars>();
     if (scalars.skip != 0) return;
     // The order of operations, and which scalars are rounded to float, are the same as in
@@ -116,7 +116,8 @@ void HostOps::AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
             weights[i] =
                 weight + step_size * average / (std::sqrt(square) / root_correction2 + eps);
           });
-          CastWeights(weights, compute, begin, end);
+          CastWeights(weights, copies.own, begin, end);
+          CastWeights(weights, copies.other, begin, end);
         });
       });
     });
@@ -125,13 +126,13 @@ void HostOps::AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
 
 void HostOps::Sgd(Queue& queue, const SgdForm& form, const Tensor& update,
                   const GradientSum& gradient, const Tensor& main, const Tensor& momentum,
-                  const Tensor& compute) {
+                  const WeightCopies& copies) {
   CheckState(main, main);
   CKPT_CHECK(gradient.num_elems() == main.num_elems());
   CKPT_CHECK(momentum || form.momentum == 0);
   if (momentum) CheckState(main, momentum);
-  CKPT_CHECK(!compute || compute.num_elems() == main.num_elems());
-  RunOn(queue, [this, form, update, gradient, main, momentum, compute] {
+  CKPT_CHECK(!copies.own || copies.own.num_elems() == main.num_elems());
+  RunOn(queue, [this, form, update, gradient, main, momentum, copies] {
     const UpdateScalars& scalars = *update.as<const UpdateScalars>();
     if (scalars.skip != 0) return;
     const auto lr = static_cast<float>(-scalars.lr);
@@ -151,7 +152,8 @@ void HostOps::Sgd(Queue& queue, const SgdForm& form, const Tensor& update,
             ForEach(begin, end,
                     [=](std::int64_t i) { weights[i] += lr * (scaled(i) + decay * weights[i]); });
           }
-          CastWeights(weights, compute, begin, end);
+          CastWeights(weights, copies.own, begin, end);
+          CastWeights(weights, copies.other, begin, end);
         });
       });
     });

@@ -145,9 +145,9 @@ class CudaOps final : public Ops {
   void SumSquares(Queue& queue, std::span<const RowSquares> all, const Tensor& update) override;
   void AdamW(Queue& queue, const AdamWForm& form, const Tensor& update, const GradientSum& gradient,
              const Tensor& main, const Tensor& exp_avg, const Tensor& exp_avg_sq,
-             const Tensor& compute) override;
+             const WeightCopies& copies) override;
   void Sgd(Queue& queue, const SgdForm& form, const Tensor& update, const GradientSum& gradient,
-           const Tensor& main, const Tensor& momentum, const Tensor& compute) override;
+           const Tensor& main, const Tensor& momentum, const WeightCopies& copies) override;
 
   // step_scalars.cu
   void AddLosses(Queue& queue, const StepRule& rule, std::int64_t counted, const Tensor& losses,

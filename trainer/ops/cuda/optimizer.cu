@@ -51,6 +51,23 @@ void DispatchTerms(const GradientSum& gradient, const Body& body) {
   });
 }
 
+// WeightCopies as kernels write them. Stores to the other rank's memory cross the link while the
+// update reads and writes its own, so nothing is copied afterwards.
+template <typename C>
+struct Copies {
+  C* own = nullptr;
+  C* other = nullptr;
+
+  explicit Copies(const WeightCopies& copies)
+      : own(copies.own.as<C>()), other(copies.other.as<C>()) {}
+
+  template <int kWidth>
+  __device__ __forceinline__ void Write(std::int64_t pack, const Pack<C, kWidth>& weights) const {
+    if (own != nullptr) StorePack(own, pack, weights);
+    if (other != nullptr) StorePack(other, pack, weights);
+  }
+};
+
 // A sum of gradients as an update uses it: averaged and clipped.
 struct GradientScale {
   float scale = 1;
@@ -94,7 +111,7 @@ struct AdamWScalars {
 
 template <int kWidth, typename Terms, typename C>
 __global__ void AdamWKernel(AdamWForm form, const UpdateScalars* scalars, Terms gradient,
-                            float* main, float* exp_avg, float* exp_avg_sq, C* compute,
+                            float* main, float* exp_avg, float* exp_avg_sq, Copies<C> copies,
                             std::int64_t packs) {
   AwaitEarlier();
   const std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -114,12 +131,12 @@ __global__ void AdamWKernel(AdamWForm form, const UpdateScalars* scalars, Terms 
   StorePack(main, p, weights);
   StorePack(exp_avg, p, averages);
   StorePack(exp_avg_sq, p, squares);
-  if (compute != nullptr) StorePack(compute, p, rounded);
+  copies.Write(p, rounded);
 }
 
 template <typename Terms, typename C>
 __global__ void SgdKernel(SgdForm form, const UpdateScalars* scalars, Terms gradient, float* main,
-                          float* momentum, C* compute, std::int64_t elems) {
+                          float* momentum, Copies<C> copies, std::int64_t elems) {
   AwaitEarlier();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= elems || scalars->skip != 0) return;
@@ -132,7 +149,7 @@ __global__ void SgdKernel(SgdForm form, const UpdateScalars* scalars, Terms grad
     momentum[i] = step;
   }
   main[i] += static_cast<float>(-scalars->lr) * step;
-  if (compute != nullptr) compute[i] = Store<C>(main[i]);
+  copies.Write(i, Pack<C, 1>{Store<C>(main[i])});
 }
 
 // Many arrays whose rows one launch squares: a parameter of the kernel, so nothing is copied first.
@@ -252,14 +269,14 @@ DType ComputeDType(const Tensor& compute) { return compute ? compute.dtype : DTy
 
 void CudaOps::AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
                     const GradientSum& gradient, const Tensor& main, const Tensor& exp_avg,
-                    const Tensor& exp_avg_sq, const Tensor& compute) {
+                    const Tensor& exp_avg_sq, const WeightCopies& copies) {
   for (const Tensor& state : {main, exp_avg, exp_avg_sq}) cuda::CheckState(main, state);
   CKPT_CHECK(gradient.num_elems() == main.num_elems());
-  CKPT_CHECK(!compute || compute.num_elems() == main.num_elems());
+  CKPT_CHECK(!copies.own || copies.own.num_elems() == main.num_elems());
   if (main.num_elems() == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
     cuda::DispatchTerms(gradient, [&](const auto& terms) {
-      cuda::Dispatch(cuda::ComputeDType(compute), [&](auto compute_tag) {
+      cuda::Dispatch(cuda::ComputeDType(copies.own), [&](auto compute_tag) {
         using Terms = std::decay_t<decltype(terms)>;
         using C = typename decltype(compute_tag)::type;
         const std::int64_t elems = main.num_elems();
@@ -269,10 +286,11 @@ void CudaOps::AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
           cuda::Launch(on.stream(), cuda::AdamWKernel<kWidth, Terms, C>,
                        {cuda::Blocks(packs, cuda::kThreads), cuda::kThreads}, form,
                        update.as<const UpdateScalars>(), terms, main.as<float>(),
-                       exp_avg.as<float>(), exp_avg_sq.as<float>(), compute.as<C>(), packs);
+                       exp_avg.as<float>(), exp_avg_sq.as<float>(), cuda::Copies<C>(copies), packs);
         };
-        if (cuda::FitsPacks(elems, {gradient.first.data, gradient.second.data, main.data,
-                                    exp_avg.data, exp_avg_sq.data, compute.data})) {
+        if (cuda::FitsPacks(elems,
+                            {gradient.first.data, gradient.second.data, main.data, exp_avg.data,
+                             exp_avg_sq.data, copies.own.data, copies.other.data})) {
           return run(cuda::WidthTag<cuda::kUpdateWidth>{});
         }
         run(cuda::WidthTag<1>{});
@@ -283,22 +301,22 @@ void CudaOps::AdamW(Queue& queue, const AdamWForm& form, const Tensor& update,
 
 void CudaOps::Sgd(Queue& queue, const SgdForm& form, const Tensor& update,
                   const GradientSum& gradient, const Tensor& main, const Tensor& momentum,
-                  const Tensor& compute) {
+                  const WeightCopies& copies) {
   cuda::CheckState(main, main);
   CKPT_CHECK(gradient.num_elems() == main.num_elems());
   CKPT_CHECK(momentum || form.momentum == 0);
   if (momentum) cuda::CheckState(main, momentum);
-  CKPT_CHECK(!compute || compute.num_elems() == main.num_elems());
+  CKPT_CHECK(!copies.own || copies.own.num_elems() == main.num_elems());
   if (main.num_elems() == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
     cuda::DispatchTerms(gradient, [&](const auto& terms) {
-      cuda::Dispatch(cuda::ComputeDType(compute), [&](auto compute_tag) {
+      cuda::Dispatch(cuda::ComputeDType(copies.own), [&](auto compute_tag) {
         using Terms = std::decay_t<decltype(terms)>;
         using C = typename decltype(compute_tag)::type;
         cuda::Launch(on.stream(), cuda::SgdKernel<Terms, C>,
                      {cuda::Blocks(main.num_elems(), cuda::kThreads), cuda::kThreads}, form,
                      update.as<const UpdateScalars>(), terms, main.as<float>(),
-                     momentum.as<float>(), compute.as<C>(), main.num_elems());
+                     momentum.as<float>(), cuda::Copies<C>(copies), main.num_elems());
       });
     });
   });

@@ -9,7 +9,7 @@ namespace ckpt::trainer {
 // The slices of a part come from the replicas, over the slow links between instances; the parts
 // come from the shard group. Each has its own queue. A unit's parts wait only for its own update and
 // slices, so the first layer's gather does not wait for those of the whole model.
-void ParamStore::Impl::WeightsChanged(int unit) {
+void ParamStore::Impl::Refresh(int unit, WrittenBy writer) {
   PhaseClock* const clock = eager_clock();
   const bool is_in_step = clock != nullptr && clock->phase() != StepPhase::kIdle;
   weight_slots_.Forget(unit);
@@ -19,7 +19,7 @@ void ParamStore::Impl::WeightsChanged(int unit) {
                            StepPhase::kGatherWait);
   RefreshSlices(unit, updated);
   State(unit).sliced = gather_outer_->Record();
-  RefreshWhole(unit);
+  RefreshWhole(unit, writer);
   State(unit).refreshed = gather_->Record();
 }
 
@@ -35,7 +35,7 @@ void ParamStore::Impl::RefreshSlices(int unit, const Event& updated) {
   }
 }
 
-void ParamStore::Impl::RefreshWhole(int unit) {
+void ParamStore::Impl::RefreshWhole(int unit, WrittenBy writer) {
   const auto is_held_whole = [](const GroupPlan& group) {
     return group.part.elems < group.weights.elems;
   };
@@ -44,10 +44,14 @@ void ParamStore::Impl::RefreshWhole(int unit) {
   for (const std::size_t g : Groups(unit)) {
     const GroupPlan& group = plan_.groups[g];
     if (!is_held_whole(group)) continue;
+    ++counters_.refreshes;
     const Tensor& weights = arrays_[g].weights;
+    if (writer == WrittenBy::kUpdate && arrays_[g].are_exchanged_by_updates) {
+      GatherComm(group).AwaitWriters(*gather_, State(unit).sliced);
+      continue;
+    }
     GatherComm(group).GatherShards(*gather_, PartOf(weights, group.weights, group.part), weights,
                                    State(unit).sliced);
-    ++counters_.refreshes;
   }
 }
 

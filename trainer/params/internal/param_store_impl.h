@@ -54,7 +54,7 @@ class ParamStore::Impl {
   void BeginMicroBatch() { ++micro_batch_; }
   int FinishEarlyGradients();
   void FinishGradients();
-  void WeightsChanged(int unit);
+  void WeightsChanged(int unit) { Refresh(unit, WrittenBy::kUpdate); }
   Status Synchronize();
 
   void Prefetch(int unit);
@@ -69,13 +69,16 @@ class ParamStore::Impl {
   [[nodiscard]] const ParamStoreCounters& counters() const { return counters_; }
 
  private:
+  // What changed this rank's part of the weights: an update may write the other rank's, too.
+  enum class WrittenBy : std::uint8_t { kUpdate, kOther };
   // The persistent arrays of one group. Each holds the range that the plan names.
   struct GroupArrays {
     std::vector<Buffer> memory;
     Tensor weights;
     Tensor main;
-    Tensor gradients;             // sums; or of a group that has a landing, see WholeGradients
-    std::vector<FlatGap> gaps;    // in the whole array
+    Tensor gradients;           // sums; or of a group that has a landing, see WholeGradients
+    std::vector<FlatGap> gaps;  // in the whole array
+    bool are_exchanged_by_updates = false;  // weights: each rank's update writes those of the other
     bool sums_are_stale = false;  // from the last step: the next micro-batch overwrites them
   };
   // The one half that is free, of those in which terms land.
@@ -95,6 +98,8 @@ class ParamStore::Impl {
   Status AllocateGroup(const GroupPlan& group);
   Status AllocateSlots();
   Status AllocateLandings();
+  // Lets the update of a group's weights write those of the other rank too, where it can.
+  Status FindOtherWeights(std::size_t group_index);
   void CheckStacks(const GroupPlan& group) const;
   // Tells the collectives of each array which memory they will use.
   void RegisterMemory();
@@ -142,7 +147,9 @@ class ParamStore::Impl {
   // Updates this rank's parts from the replicas where it updates only slices of them.
   void RefreshSlices(int unit, const Event& updated);
   // Updates weights that are held whole from the shard group.
-  void RefreshWhole(int unit);
+  void RefreshWhole(int unit, WrittenBy writer);
+  // After this rank's part of `unit`'s weights has changed: updates all that is held of them.
+  void Refresh(int unit, WrittenBy writer);
   SlotPool::Slot* Gather(int unit);
   // Calls `use(parameter's index in its unit, its tensor in the group's whole array)`.
   template <typename Use>

@@ -433,6 +433,7 @@ TEST_F(CudaOpsTest, UpdatesGiveTheSameBits) {
       const auto square = Values(DType::kFloat32, {count},
                                  std::vector<double>(static_cast<std::size_t>(count), 0.01));
       const auto compute = Poisoned(DType::kBfloat16, {count});
+      const auto of_other = Poisoned(DType::kBfloat16, {count});
       const auto sgd_main = Random(DType::kFloat32, {count});
       const auto momentum = Random(DType::kFloat32, {count});
       const auto sums = Poisoned(DType::kFloat64, {count});
@@ -444,16 +445,17 @@ TEST_F(CudaOpsTest, UpdatesGiveTheSameBits) {
         const GradientSum gradient = has_two_terms ? GradientSum(first, second) : Tensor(first);
         for (int step = 1; step <= 3; ++step) {
           ops.AdamW(queue, {.weight_decay = 0.1, .decoupled = step != 2}, update, gradient, main,
-                    average, square, compute);
+                    average, square, {compute, of_other});
           ops.Sgd(queue, {.momentum = 0.9, .weight_decay = 0.01}, update, gradient, sgd_main,
                   momentum, {});
-          ops.AdamW(queue, {}, skip, gradient, main, average, square, compute);
+          ops.AdamW(queue, {}, skip, gradient, main, average, square, {compute, of_other});
           ops.Sgd(queue, {.momentum = 0.9}, skip, gradient, sgd_main, momentum, {});
         }
         const RowSquares rows[] = {{gradient, sums}, {gradient.Reshape({1, count}), sum}};
         ops.SumSquares(queue, rows, update);
       });
-      for (const auto* result : {&main, &average, &square, &compute, &sgd_main, &momentum, &sums}) {
+      for (const auto* result :
+           {&main, &average, &square, &compute, &of_other, &sgd_main, &momentum, &sums}) {
         ExpectEqual(*result);
       }
       ExpectNear(sum, 1e-14);
