@@ -58,6 +58,21 @@ Placed PlaceOnHosts(const Topology& topology, Group group, const Cluster& cluste
   return {.in_host = static_cast<int>(members.size()) / num_hosts, .hosts = num_hosts};
 }
 
+struct Placements {
+  Placed shard;
+  Placed expert_shard;
+  Placed outer;
+
+  // The ranks that divide `group`.
+  [[nodiscard]] const Placed& InnerOf(const GroupPlan& group) const {
+    return group.param_class == ParamClass::kExpert ? expert_shard : shard;
+  }
+  // Whether updates write the weights of both ranks: GPUs of one host do.
+  [[nodiscard]] bool UpdatesExchange(const GroupPlan& group) const {
+    return group.UpdatesMayExchange() && InnerOf(group).hosts == 1;
+  }
+};
+
 class Links {
  public:
   explicit Links(const Cluster& cluster) : cluster_(cluster) {}
@@ -181,17 +196,22 @@ class Kernels {
   [[nodiscard]] double EmbeddingMs() const { return kMs * Pass(2 * Width(), gpu_.norm_bytes); }
 
   // Norm of the gradients, and AdamW: weight and moments in and out, the gradient in, the compute
-  // weight out.
-  [[nodiscard]] double UpdateMs(const ShardPlan& plan) const {
+  // weight out. Where updates exchange weights, memory also takes those that the other rank writes.
+  [[nodiscard]] double UpdateMs(const ShardPlan& plan, const Placements& placed) const {
     double elems = 0;
+    double exchanged = 0;
     for (const GroupPlan& group : plan.groups) {
-      if (group.trainable) elems += static_cast<double>(group.main.elems);
+      if (!group.trainable) continue;
+      elems += static_cast<double>(group.main.elems);
+      if (placed.UpdatesExchange(group)) exchanged += static_cast<double>(group.main.elems);
     }
     const double gradient = SizeOf(1, plan.precision.main_grads);
     const double state = SizeOf(1, plan.precision.main_params);
+    const double compute = SizeOf(1, plan.precision.compute);
     const double arrays = 2 * (1 + trainer::NumMoments(config_.optimizer));
-    const double update = arrays * state + gradient + SizeOf(1, plan.precision.compute);
-    double seconds = elems * update / gpu_.update_bytes.value;
+    const double update = arrays * state + gradient + compute;
+    double seconds = std::max((elems * update + exchanged * compute) / gpu_.update_bytes.value,
+                              exchanged * compute / gpu_.gather_bytes.value);
     if (config_.optimizer.moments_on_host) {  // they come and go while others are updated
       const double moments = trainer::NumMoments(config_.optimizer) * state;
       seconds = std::max(seconds, elems * moments / gpu_.host_copy_bytes.value);
@@ -276,13 +296,13 @@ class Kernels {
 // what came from other ranks take multiprocessors, and copies take memory, so their time is the
 // computation's.
 void AddCommunication(const ShardPlan& plan, std::size_t unit, int micro_batches,
-                      const Links& links, const Placed& shard, const Placed& expert_shard,
-                      const Placed& outer, UnitWork& work) {
+                      const Links& links, const Placements& placed, UnitWork& work) {
+  const Placed& outer = placed.outer;
   const DType compute = plan.precision.compute;
   const DType wire = plan.precision.grad_comm;
   for (const std::size_t g : plan.units[unit]) {
     const GroupPlan& group = plan.groups[g];
-    const Placed& inner = group.param_class == ParamClass::kExpert ? expert_shard : shard;
+    const Placed& inner = placed.InnerOf(group);
     const double whole = SizeOf(group.layout.total_elems, compute);
     const double part = SizeOf(group.part.elems, compute);
     if (group.gathers()) {
@@ -295,7 +315,7 @@ void AddCommunication(const ShardPlan& plan, std::size_t unit, int micro_batches
       work.refresh_outer += links.GatherMs(part, outer);
       work.forward += links.CopiesMs(part, outer) / micro_batches;
     }
-    if (group.part.elems < group.weights.elems) {
+    if (group.part.elems < group.weights.elems && !placed.UpdatesExchange(group)) {
       work.refresh += links.GatherMs(whole, inner);
       work.forward += links.CopiesMs(whole, inner) / micro_batches;
     }
@@ -334,13 +354,13 @@ StepWork WorkOf(const TrainConfig& config, const Cluster& cluster,
   const Topology topology(config.mesh, 0);
   const Links links(cluster);
   const Kernels kernels(config, cluster);
-  const Placed shard = PlaceOnHosts(topology, Group::kShard, cluster);
-  const Placed expert_shard = PlaceOnHosts(topology, Group::kExpertShard, cluster);
-  const Placed outer = PlaceOnHosts(topology, Group::kOuter, cluster);
+  const Placements placed = {.shard = PlaceOnHosts(topology, Group::kShard, cluster),
+                             .expert_shard = PlaceOnHosts(topology, Group::kExpertShard, cluster),
+                             .outer = PlaceOnHosts(topology, Group::kOuter, cluster)};
   const Placed experts = PlaceOnHosts(topology, Group::kExpert, cluster);
   StepWork work = {.units = {},
                    .head = kernels.HeadMs(),
-                   .update = kernels.UpdateMs(plan),
+                   .update = kernels.UpdateMs(plan, placed),
                    .micro_batches = static_cast<int>(config.num_micro_batches()),
                    .slots = config.slots,
                    .overlaps_gathers = config.overlaps_gathers(true),
@@ -363,7 +383,7 @@ StepWork WorkOf(const TrainConfig& config, const Cluster& cluster,
     } else if (u == 0) {
       unit.forward = unit.backward = kernels.EmbeddingMs();
     }
-    AddCommunication(plan, u, work.micro_batches, links, shard, expert_shard, outer, unit);
+    AddCommunication(plan, u, work.micro_batches, links, placed, unit);
   }
   return work;
 }

@@ -169,14 +169,26 @@ TEST(MeshBitsTest, RanksThatReadEachOthersMemoryGetTheSameBits) {
   std::uint64_t delay_seed = 0;
   for (const MeshCase& c : AllMeshes()) {
     if (c.ranks == 1) continue;
-    for (const auto& [expert_parallel, micro_batches] :
-         {std::pair(1, 1), std::pair(1, 2), std::pair(4, 2), std::pair(c.ranks / 2, 1)}) {
+    const struct {
+      int expert_parallel;
+      int micro_batches;
+      DType compute = DType::kFloat32;
+    } cases[] = {{1, 1},
+                 {1, 2},
+                 {4, 2},
+                 {c.ranks / 2, 1},
+                 {1, 1, DType::kBfloat16},
+                 {c.ranks / 2, 2, DType::kBfloat16}};
+    for (const auto& [expert_parallel, micro_batches, compute] : cases) {
       TrainConfig config =
           OnMesh(SmallRun(SmallDeepSeek(), micro_batches * c.ranks), c, expert_parallel);
       if (!ValidateMesh(config.mesh, 8).ok()) continue;
-      SCOPED_TRACE(::testing::Message() << NameOf(c) << ", expert parallel " << expert_parallel
-                                        << ", " << micro_batches << " micro-batches");
-      // With one micro-batch, two ranks keep terms of bfloat16 (StaysInTerms). With two, every other
+      SCOPED_TRACE(::testing::Message()
+                   << NameOf(c) << ", expert parallel " << expert_parallel << ", " << micro_batches
+                   << " micro-batches, " << DTypeName(compute));
+      // The updates of two ranks write both ranks' weights of bfloat16.
+      config.precision.compute = compute;
+      // With one micro-batch, two ranks keep terms of bfloat16 (Landing). With two, every other
       // mesh reduces in bfloat16, which needs a copy of its own.
       if (micro_batches == 1 || delay_seed % 2 == 1) config.precision.grad_comm = DType::kBfloat16;
       const Result<TrainedRun> met = Train(config, {});
