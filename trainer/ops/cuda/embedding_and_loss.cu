@@ -48,6 +48,15 @@ __global__ void EmbeddingBackwardKernel(const std::int32_t* sorted_tokens,
   }
 }
 
+// e^x, where results below the normal floats are 0: __expf spends more instructions on those than
+// on all others, and a softmax over a vocabulary is bound by its instructions.
+__device__ __forceinline__ float Exp(float x) {
+  constexpr float kLog2E = 1.44269504F;
+  float result = 0;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * kLog2E));
+  return result;
+}
+
 // The largest of some numbers, and the sum of exp(number - largest). A NaN among the numbers makes
 // the sum NaN: fmaxf drops it, the sum keeps it.
 struct SoftmaxSum {
@@ -56,18 +65,20 @@ struct SoftmaxSum {
 
   template <typename T, int kWidth>
   __device__ __forceinline__ void Add(const Pack<T, kWidth>& numbers) {
+    float values[kWidth];
+    Unpack(numbers, values);
     float of_pack = largest;
 #pragma unroll
-    for (const T& number : numbers.values) of_pack = fmaxf(of_pack, Load(number));
+    for (const float value : values) of_pack = fmaxf(of_pack, value);
     Raise(of_pack);
     const float from = Origin();
 #pragma unroll
-    for (const T& number : numbers.values) sum += __expf(Load(number) - from);
+    for (const float value : values) sum += Exp(value - from);
   }
 
   __device__ void Add(const SoftmaxSum& other) {
     Raise(fmaxf(largest, other.largest));
-    sum += other.largest == -INFINITY ? other.sum : other.sum * __expf(other.largest - Origin());
+    sum += other.largest == -INFINITY ? other.sum : other.sum * Exp(other.largest - Origin());
   }
 
  private:
@@ -77,7 +88,7 @@ struct SoftmaxSum {
   }
   __device__ __forceinline__ void Raise(float to) {
     if (to <= largest) return;
-    if (largest != -INFINITY) sum *= __expf(largest - to);
+    if (largest != -INFINITY) sum *= Exp(largest - to);
     largest = to;
   }
 };
@@ -153,17 +164,16 @@ __global__ void __launch_bounds__(kLossThreads)
   const float weight = label < 0 ? 0 : token_weights[token];
   const float log_sum = lse[token];
   for (std::int64_t p = threadIdx.x; p * kWidth < columns; p += kLossThreads) {
-    const auto pack = LoadPack<kWidth>(logits + token * columns, p);
-    Pack<T, kWidth> result;
+    float values[kWidth];
+    Unpack(LoadPack<kWidth>(logits + token * columns, p), values);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       const std::int64_t column = p * kWidth + i;
       const float hit = column == label ? 1 : 0;
       const bool counts = label >= 0 && column < vocab;
-      result.values[i] =
-          Store<T>(counts ? weight * (__expf(Load(pack.values[i]) - log_sum) - hit) : 0);
+      values[i] = counts ? weight * (Exp(values[i] - log_sum) - hit) : 0;
     }
-    StorePack(dlogits + token * columns, p, result);
+    StorePack(dlogits + token * columns, p, Packed<T>(values));
   }
 }
 

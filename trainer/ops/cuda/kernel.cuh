@@ -3,6 +3,7 @@
 #define CKPT_TRAINER_OPS_CUDA_KERNEL_CUH_
 
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <type_traits>
 #include <utility>
@@ -85,11 +86,22 @@ __device__ __forceinline__ void StorePack(T* to, std::int64_t pack, const Pack<T
   reinterpret_cast<Pack<T, kWidth>*>(to)[pack] = values;
 }
 
-// Elements of a pack as floats, and back, rounded. Pairs are converted by one instruction.
+// Elements of a pack as floats, and back, rounded. Each element of a pair becomes a float by one
+// instruction, for a bfloat16 is the first half of a float; a pair is rounded by one, too.
 template <typename T, int kWidth>
 __device__ __forceinline__ void Unpack(const Pack<T, kWidth>& pack, float (&values)[kWidth]) {
+  if constexpr (std::is_same_v<T, Bf16> && kWidth % 2 == 0) {
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) values[i] = Load(pack.values[i]);
+    for (int i = 0; i < kWidth; i += 2) {
+      std::uint32_t pair = 0;
+      memcpy(&pair, &pack.values[i], sizeof(pair));
+      values[i] = __uint_as_float(pair << 16);
+      values[i + 1] = __uint_as_float(pair & 0xFFFF0000U);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) values[i] = Load(pack.values[i]);
+  }
 }
 template <typename T, int kWidth>
 __device__ __forceinline__ Pack<T, kWidth> Packed(const float (&values)[kWidth]) {
