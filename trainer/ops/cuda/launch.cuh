@@ -53,6 +53,11 @@ void Launch(cudaStream_t stream, void (*kernel)(Parameters...), const Grid& grid
   config.stream = stream;
   config.attrs = &early;
   config.numAttrs = CanSetUpEarly() ? 1 : 0;
+  // With what a kernel declares itself, a block would have more than it gets without being asked.
+  if (grid.shared_bytes >= 48 * 1024) {
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(grid.shared_bytes));
+  }
   (void)cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 

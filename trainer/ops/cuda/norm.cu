@@ -1,11 +1,12 @@
 // RMSNorm and LayerNorm over the last dim, with the formulas of the CPU's norm.cc.
 //
-// A row belongs to a warp, or to a block where it is long, and stays in registers: memory is read
-// once. In the backward a group walks over many rows and keeps the sums of dw and db for its
-// columns in registers too.
+// A row belongs to a group of threads, at most a block, and stays in registers: memory is read once.
+// In the backward a group walks over many rows and keeps the sums of dw and db for its columns in
+// registers too, so there a thread has as few columns as can be.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "core/base/check.h"
 #include "trainer/ops/cuda/cuda_ops_impl.h"
@@ -16,30 +17,42 @@ namespace ckpt::trainer {
 namespace cuda {
 namespace {
 
-// Where row r of an array begins: groups of rows that follow each other. By default all do.
-struct RowPlaces {
+// Where the rows of x and of dx begin: one after the other, or in groups of heads in a projection.
+struct RowsInOrder {
+  [[nodiscard]] __device__ std::int64_t Begin(std::int64_t row, std::int64_t columns) const {
+    return row * columns;
+  }
+};
+struct RowsInGroups {
   std::int64_t first = 0;  // element
   std::int64_t rows_per_group = 0;
   std::int64_t group_elems = 0;
 
-  __device__ std::int64_t At(std::int64_t row, std::int64_t columns) const {
-    if (rows_per_group == 0) return row * columns;
+  [[nodiscard]] __device__ std::int64_t Begin(std::int64_t row, std::int64_t columns) const {
     return first + row / rows_per_group * group_elems + row % rows_per_group * columns;
   }
 };
 
+template <typename Places>
 struct NormArgs {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   float eps = 0;
-  RowPlaces x = {};
-  RowPlaces dx = {};
+  Places places = {};
+
+  // In x and dx, and in all other arrays.
+  [[nodiscard]] __device__ std::int64_t PlacedBegin(std::int64_t row) const {
+    return places.Begin(row, columns);
+  }
+  [[nodiscard]] __device__ std::int64_t Begin(std::int64_t row) const {
+    return RowsInOrder().Begin(row, columns);
+  }
 };
 
 // How a group of threads holds a row: thread `lane` has the packs lane, lane + kGroup, …
 template <int kGroupThreads, int kPacksOfThread, int kPackElems>
 struct RowForm {
-  static constexpr int kGroup = kGroupThreads;  // a warp or a block
+  static constexpr int kGroup = kGroupThreads;  // whole warps, at most a block
   static constexpr int kPacks = kPacksOfThread;
   static constexpr int kWidth = kPackElems;
   static constexpr int kMostColumns = kGroup * kPacks * kWidth;
@@ -47,20 +60,28 @@ struct RowForm {
   // Calls `body(j, pack)` for the j-th pack of this thread.
   template <typename Body>
   static __device__ __forceinline__ void ForPacks(std::int64_t columns, const Body& body) {
+    ForEachPlace([&](int j, std::int64_t pack) {
+      if (Holds(columns, pack)) body(j, pack);
+    });
+  }
+  // Also for those that a shorter row does not have.
+  template <typename Body>
+  static __device__ __forceinline__ void ForEachPlace(const Body& body) {
     const std::int64_t lane = threadIdx.x % kGroup;
 #pragma unroll
-    for (int j = 0; j < kPacks; ++j) {
-      const std::int64_t pack = lane + j * kGroup;
-      if (pack * kWidth < columns) body(j, pack);
-    }
+    for (int j = 0; j < kPacks; ++j) body(j, lane + j * kGroup);
+  }
+  static __device__ __forceinline__ bool Holds(std::int64_t columns, std::int64_t pack) {
+    return pack * kWidth < columns;
   }
 };
 
-// Calls `body(RowForm<…>{})` with the smallest form that holds a row.
-template <int kWidth, typename Body>
+// Calls `body(RowForm<…>{})` with the smallest form that holds a row. kSmallGroup threads have a row
+// that one warp could have with four packs a thread.
+template <int kWidth, int kSmallGroup, typename Body>
 void DispatchRow(std::int64_t columns, const Body& body) {
   using Smallest = RowForm<kWarp, 1, kWidth>;
-  using Small = RowForm<kWarp, 4, kWidth>;
+  using Small = RowForm<kSmallGroup, 4 * kWarp / kSmallGroup, kWidth>;
   using Medium = RowForm<kThreads, 1, kWidth>;
   using Large = RowForm<kThreads, 2, kWidth>;
   using Largest = RowForm<kThreads, kWidth == 1 ? 32 : 8, kWidth>;
@@ -74,16 +95,16 @@ void DispatchRow(std::int64_t columns, const Body& body) {
 
 // x: the row, or with kAdds the first summand; the sum is rounded and stored. kCentered: LayerNorm,
 // otherwise RMSNorm.
-template <bool kCentered, bool kAdds, typename Form, typename T>
+template <bool kCentered, bool kAdds, typename Form, typename T, typename Places>
 __global__ void __launch_bounds__(kThreads)
-    NormKernel(NormArgs args, const T* x, const T* delta, const T* weight, const T* bias, T* sum,
-               T* y, float* statistics) {
+    NormKernel(NormArgs<Places> args, const T* x, const T* delta, const T* weight, const T* bias,
+               T* sum, T* y, float* statistics) {
   AwaitEarlier();
   constexpr int kWidth = Form::kWidth;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads / Form::kGroup) +
                            threadIdx.x / Form::kGroup;
   if (row >= args.rows) return;  // for none or all threads of a block that is one group
-  const T* const in = x + args.x.At(row, args.columns);
+  const T* const in = x + args.PlacedBegin(row);
   const auto size = static_cast<float>(args.columns);
 
   Pack<T, kWidth> packs[Form::kPacks];
@@ -92,12 +113,12 @@ __global__ void __launch_bounds__(kThreads)
   Form::ForPacks(args.columns, [&](int j, std::int64_t p) {
     packs[j] = LoadPack<kWidth>(in, p);
     if constexpr (kAdds) {
-      const auto added = LoadPack<kWidth>(delta + row * args.columns, p);
+      const auto added = LoadPack<kWidth>(delta + args.Begin(row), p);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         packs[j].values[i] = Store<T>(Load(packs[j].values[i]) + Load(added.values[i]));
       }
-      StorePack(sum + row * args.columns, p, packs[j]);
+      StorePack(sum + args.Begin(row), p, packs[j]);
     }
 #pragma unroll
     for (const T& value : packs[j].values) {
@@ -142,7 +163,7 @@ __global__ void __launch_bounds__(kThreads)
         result.values[i] = Store<T>(Load(w.values[i]) * Load(normalized));
       }
     }
-    StorePack(y + row * args.columns, p, result);
+    StorePack(y + args.Begin(row), p, result);
   });
 }
 
@@ -169,172 +190,266 @@ __device__ void StoreBlockSums(std::int64_t columns, float (&sums)[Form::kPacks]
   }
 }
 
-// The packs of a row that a thread needs in the backward. Where shared memory holds a row of each
-// group of a block, the next row is on its way while one is computed; where it does not, or packs
-// are too small, they come from memory.
-template <typename Form, typename T>
+// The packs of rows that a thread needs in the backward. A group takes kRows rows a turn. Where
+// shared memory holds the rows of two turns, those of the next are on their way while those of one
+// are computed; where it does not, or packs are too small, they come from memory.
+template <typename Form, typename T, typename Places>
 class RowReader {
  public:
+  static constexpr int kRows = Form::kPacks == 1 && sizeof(T) == 2 ? 2 : 1;
   using PackType = Pack<T, Form::kWidth>;
-  using Ahead = PacksAhead<T, Form::kWidth, 3 * Form::kPacks, kThreads>;
-  static constexpr std::size_t kStaticBytes = Form::kGroup > kWarp ? 1024 : 0;  // at most
-  static constexpr bool kIsAhead = Ahead::kWords > 0 && Ahead::kBytes + kStaticBytes <= 48 * 1024;
+  using Ahead = PacksAhead<T, Form::kWidth, 2 * kRows * Form::kPacks * 3, kThreads>;
+  // Three blocks of a multiprocessor have as much.
+  static constexpr bool kIsAhead = Ahead::kWords > 0 && Ahead::kBytes <= 72 * 1024;
   static constexpr std::size_t kSharedBytes = kIsAhead ? Ahead::kBytes : 0;
 
   // kIn: x, kSlope: dy, kSum: dx, to which the gradient is added. No pack of a null array is asked
   // for.
   enum Array { kIn, kSlope, kSum };
 
-  __device__ RowReader(const NormArgs& args, const T* x, const T* dy, const T* dx, void* shared)
+  __device__ RowReader(const NormArgs<Places>& args, const T* x, const T* dy, const T* dx,
+                       void* shared)
       : args_(args), x_(x), dy_(dy), dx_(dx), ahead_(shared) {}
 
-  // Asks for pack p of a row, the j-th of this thread, after the last one in its place was used.
-  __device__ __forceinline__ void Ask(std::int64_t row, int j, std::int64_t p) {
+  // Asks for the k-th row of the next turn, after that of the last turn was used.
+  __device__ __forceinline__ void Ask(std::int32_t row, int k) {
     if constexpr (kIsAhead) {
-      if (row >= args_.rows) return;
-      ahead_.Ask(3 * j + kIn, RowOf<kIn>(row), p);
-      ahead_.Ask(3 * j + kSlope, RowOf<kSlope>(row), p);
-      if (dx_ != nullptr) ahead_.Ask(3 * j + kSum, RowOf<kSum>(row), p);
+      Form::ForEachPlace([&](int j, std::int64_t p) {
+        const bool has = Has(row, p);
+        ahead_.Ask(Slot<kIn>(k, j), RowOf<kIn>(row), p, has);
+        ahead_.Ask(Slot<kSlope>(k, j), RowOf<kSlope>(row), p, has);
+        if (dx_ != nullptr) ahead_.Ask(Slot<kSum>(k, j), RowOf<kSum>(row), p, has);
+      });
     }
   }
-  // Waits for what was asked for.
-  __device__ __forceinline__ void Await() {
+  // Ends what is asked for the next turn.
+  __device__ __forceinline__ void EndTurn() {
     if constexpr (kIsAhead) {
       ahead_.EndBatch();
-      ahead_.template Await<0>();
+      stage_ = 1 - stage_;
     }
   }
+  // Waits for the rows of this turn; those of the next are on their way.
+  __device__ __forceinline__ void Await() {
+    if constexpr (kIsAhead) ahead_.template Await<1>();
+  }
+  // Whether there is such a row, and pack p in it.
+  [[nodiscard]] __device__ __forceinline__ bool Has(std::int32_t row, std::int64_t p) const {
+    return row < args_.rows && Form::Holds(args_.columns, p);
+  }
+  // The j-th pack of this thread, pack p of the k-th row of this turn; 0 where there is none.
   template <Array kArray>
-  [[nodiscard]] __device__ __forceinline__ PackType Get(std::int64_t row, int j,
+  [[nodiscard]] __device__ __forceinline__ PackType Get(std::int32_t row, int k, int j,
                                                         std::int64_t p) const {
     if constexpr (kIsAhead) {
-      return ahead_.Get(3 * j + kArray);
+      return ahead_.Get(Slot<kArray>(k, j));
     } else {
-      return LoadPack<Form::kWidth>(RowOf<kArray>(row), p);
+      return Has(row, p) ? LoadPack<Form::kWidth>(RowOf<kArray>(row), p) : PackType();
     }
   }
 
  private:
   template <Array kArray>
-  [[nodiscard]] __device__ __forceinline__ const T* RowOf(std::int64_t row) const {
-    if constexpr (kArray == kIn) return x_ + args_.x.At(row, args_.columns);
-    if constexpr (kArray == kSlope) return dy_ + row * args_.columns;
-    return dx_ + args_.dx.At(row, args_.columns);
+  [[nodiscard]] __device__ __forceinline__ int Slot(int k, int j) const {
+    return ((stage_ * kRows + k) * Form::kPacks + j) * 3 + kArray;
+  }
+  template <Array kArray>
+  [[nodiscard]] __device__ __forceinline__ const T* RowOf(std::int32_t row) const {
+    if constexpr (kArray == kIn) return x_ + args_.PlacedBegin(row);
+    if constexpr (kArray == kSlope) return dy_ + args_.Begin(row);
+    return dx_ + args_.PlacedBegin(row);
   }
 
-  const NormArgs& args_;
+  const NormArgs<Places>& args_;
   const T* const x_;
   const T* const dy_;
   const T* const dx_;
   Ahead ahead_;
+  int stage_ = 0;  // of two: of this turn's rows, and after EndTurn of the next turn's
+};
+
+// Sums over the threads that have a row, of several values at once; every thread of the block calls
+// it. One barrier is enough, since two calls that follow each other use different memory. A kernel
+// has one such object: two of one type would share theirs.
+template <typename Form, int kValues>
+class RowSums {
+ public:
+  __device__ __forceinline__ void operator()(float (&values)[kValues]) {
+#pragma unroll
+    for (float& value : values) value = WarpSum(value);
+    if constexpr (Form::kGroup > kWarp) {
+      __shared__ float sums[2][kValues][kThreads / kWarp];
+      const unsigned int warp = threadIdx.x / kWarp;
+      if (threadIdx.x % kWarp == 0) {
+#pragma unroll
+        for (int i = 0; i < kValues; ++i) sums[place_][i][warp] = values[i];
+      }
+      __syncthreads();
+      constexpr int kWarps = Form::kGroup / kWarp;
+#pragma unroll
+      for (int i = 0; i < kValues; ++i) {
+        values[i] = 0;
+#pragma unroll
+        for (int j = 0; j < kWarps; ++j) values[i] += sums[place_][i][warp / kWarps * kWarps + j];
+      }
+      place_ = 1 - place_;
+    }
+  }
+
+ private:
+  int place_ = 0;
 };
 
 // How many blocks of the backward work on a multiprocessor at a time: as many as have registers
 // for their sums.
 template <bool kCentered, typename Form>
 constexpr int BackwardBlocks() {
-  if (Form::kPacks == 1) return 4;
   if (Form::kPacks * Form::kWidth > 32) return 1;
-  return kCentered ? 2 : 3;
+  return kCentered && Form::kPacks > 1 ? 2 : 3;
 }
 
 // dx (=, +=) rstd·(g - mean(g) - x̂·mean(g·x̂)), where mean(g) counts only if kCentered. Partials:
 // [gridDim.x, columns] of dw, and of db after them.
-template <bool kCentered, typename Form, typename T>
+template <bool kCentered, typename Form, typename T, typename Places>
 __global__ void __launch_bounds__(kThreads, BackwardBlocks<kCentered, Form>())
-    NormBackwardKernel(NormArgs args, const T* dy, const T* x, const T* weight,
+    NormBackwardKernel(NormArgs<Places> args, const T* dy, const T* x, const T* weight,
                        const float* statistics, bool accumulate, T* dx, float* partials) {
   AwaitEarlier();
+  using Reader = RowReader<Form, T, Places>;
+  using Packs = typename Reader::PackType[Form::kPacks];
   constexpr int kWidth = Form::kWidth;
+  constexpr int kRows = Reader::kRows;
   constexpr int kGroups = kThreads / Form::kGroup;
   extern __shared__ __align__(16) std::byte shared[];  // rows that are on their way, later sums
-  const std::int64_t group = threadIdx.x / Form::kGroup;
-  const auto size = static_cast<float>(args.columns);
+  const auto group = static_cast<std::int32_t>(threadIdx.x / Form::kGroup);
+  const float per_column = 1 / static_cast<float>(args.columns);
   float dw[Form::kPacks][kWidth] = {};
   float db[Form::kPacks][kWidth] = {};
-  using Reader = RowReader<Form, T>;
+  Packs weights = {};
+  Form::ForPacks(args.columns,
+                 [&](int j, std::int64_t p) { weights[j] = LoadPack<kWidth>(weight, p); });
   Reader reader(args, x, dy, accumulate ? dx : nullptr, shared);
+  RowSums<Form, kRows> add_up;
+  // Of the next turn; 0 for rows after the last, which add nothing.
+  float next_mean[kRows] = {};
+  float next_rstd[kRows] = {};
+  const auto ask = [&](std::int32_t first) {
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      const std::int32_t row = first + k * kGroups + group;
+      const bool has_row = row < args.rows;
+      reader.Ask(row, k);
+      if constexpr (kCentered) next_mean[k] = has_row ? statistics[2 * row] : 0;
+      next_rstd[k] = has_row ? statistics[kCentered ? 2 * row + 1 : row] : 0;
+    }
+    reader.EndTurn();
+  };
 
-  // All threads of a block that is one group make the same number of turns.
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kGroups;
-  std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kGroups + group;
-  Form::ForPacks(args.columns, [&](int j, std::int64_t p) { reader.Ask(row, j, p); });
-  for (; row < args.rows; row += step) {
-    const float mean = kCentered ? statistics[2 * row] : 0;
-    const float rstd = statistics[kCentered ? 2 * row + 1 : row];
+  // All threads of a block make the same number of turns.
+  const auto step = static_cast<std::int32_t>(gridDim.x) * kGroups * kRows;
+  auto first = static_cast<std::int32_t>(blockIdx.x) * kGroups * kRows;
+  ask(first);
+  for (; first < args.rows; first += step) {
+    float mean[kRows];
+    float rstd[kRows];
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      mean[k] = next_mean[k];
+      rstd[k] = next_rstd[k];
+    }
+    ask(first + step);
     reader.Await();
-    float sum_g = 0;
-    float sum_gx = 0;
-    Form::ForPacks(args.columns, [&](int j, std::int64_t p) {
-      const auto w = LoadPack<kWidth>(weight, p);
-      const auto in = reader.template Get<Reader::kIn>(row, j, p);
-      const auto slope = reader.template Get<Reader::kSlope>(row, j, p);
+    Packs in[kRows];
+    Packs slope[kRows];
+    float sum_g[kRows] = {};   // of rstd·g
+    float sum_gx[kRows] = {};  // of g·x̂
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        const float d = Load(slope.values[i]);
-        const float normalized = (Load(in.values[i]) - mean) * rstd;
-        const float g = Load(w.values[i]) * d;
-        sum_gx += g * normalized;
-        dw[j][i] += d * normalized;
-        if constexpr (kCentered) {
-          sum_g += g;
-          db[j][i] += d;
+    for (int k = 0; k < kRows; ++k) {
+      const std::int32_t row = first + k * kGroups + group;
+      Form::ForEachPlace([&](int j, std::int64_t p) {
+        in[k][j] = reader.template Get<Reader::kIn>(row, k, j, p);
+        slope[k][j] = reader.template Get<Reader::kSlope>(row, k, j, p);
+        float w[kWidth];
+        float d[kWidth];
+        float value[kWidth];
+        Unpack(weights[j], w);
+        Unpack(slope[k][j], d);
+        Unpack(in[k][j], value);
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) {
+          const float scaled = d[i] * rstd[k];
+          const float g = w[i] * scaled;
+          const float centered = value[i] - mean[k];
+          sum_gx[k] += g * centered;
+          dw[j][i] += scaled * centered;
+          if constexpr (kCentered) {
+            sum_g[k] += g;
+            db[j][i] += d[i];
+          }
         }
-      }
-    });
-    const float mean_g = kCentered ? GroupSum<Form::kGroup>(sum_g) / size : 0;
-    const float mean_gx = GroupSum<Form::kGroup>(sum_gx) / size;
-    T* const to = dx + args.dx.At(row, args.columns);
-    Form::ForPacks(args.columns, [&](int j, std::int64_t p) {
-      const auto w = LoadPack<kWidth>(weight, p);
-      const auto in = reader.template Get<Reader::kIn>(row, j, p);
-      const auto slope = reader.template Get<Reader::kSlope>(row, j, p);
-      Pack<T, kWidth> result;
-      if (accumulate) result = reader.template Get<Reader::kSum>(row, j, p);
+      });
+    }
+    if constexpr (kCentered) add_up(sum_g);
+    add_up(sum_gx);
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        const float normalized = (Load(in.values[i]) - mean) * rstd;
-        const float g = Load(w.values[i]) * Load(slope.values[i]);
-        const float gradient = rstd * (g - mean_g - normalized * mean_gx);
-        result.values[i] = Store<T>(accumulate ? Load(result.values[i]) + gradient : gradient);
-      }
-      StorePack(to, p, result);
-      reader.Ask(row + step, j, p);
-    });
+    for (int k = 0; k < kRows; ++k) {
+      const std::int32_t row = first + k * kGroups + group;
+      const float mean_g = sum_g[k] * per_column;
+      const float scale = rstd[k] * rstd[k] * (sum_gx[k] * per_column);
+      T* const to = dx + args.PlacedBegin(row);
+      Form::ForEachPlace([&](int j, std::int64_t p) {
+        float w[kWidth];
+        float d[kWidth];
+        float value[kWidth];
+        float result[kWidth] = {};
+        Unpack(weights[j], w);
+        Unpack(slope[k][j], d);
+        Unpack(in[k][j], value);
+        if (accumulate) Unpack(reader.template Get<Reader::kSum>(row, k, j, p), result);
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) {
+          result[i] += w[i] * (d[i] * rstd[k]);
+          result[i] -= scale * (value[i] - mean[k]) + mean_g;
+        }
+        if (reader.Has(row, p)) StorePack(to, p, Packed<T>(result));
+      });
+    }
   }
   auto* const sums = reinterpret_cast<float*>(shared);  // [kGroups, columns]
   __syncthreads();
-  float* const mine = partials + blockIdx.x * args.columns;
+  float* const mine = partials + args.Begin(blockIdx.x);
   StoreBlockSums<Form>(args.columns, dw, sums, mine);
   if constexpr (kCentered) {
-    StoreBlockSums<Form>(args.columns, db, sums, mine + gridDim.x * args.columns);
+    StoreBlockSums<Form>(args.columns, db, sums, mine + args.Begin(gridDim.x));
   }
 }
 
-NormArgs ArgsOf(const Tensor& x, const Tensor& weight, const Tensor& statistics,
-                std::int64_t num_statistics, double eps) {
+NormArgs<RowsInOrder> ArgsOf(const Tensor& x, const Tensor& weight, const Tensor& statistics,
+                             std::int64_t num_statistics, double eps) {
   const std::int64_t columns = weight.num_elems();
   CKPT_CHECK(columns > 0 && x.ndim > 0 && x.dim(x.ndim - 1) == columns);
-  const NormArgs args{x.num_elems() / columns, columns, static_cast<float>(eps)};
+  const std::int64_t rows = x.num_elems() / columns;
   CKPT_CHECK(weight.dtype == x.dtype && statistics.dtype == DType::kFloat32);
-  CKPT_CHECK(statistics.num_elems() == args.rows * num_statistics);
-  return args;
+  CKPT_CHECK(statistics.num_elems() == rows * num_statistics);
+  return {rows, columns, static_cast<float>(eps)};
 }
 
 // The rows of queries or keys in a projection.
-NormArgs HeadsOf(const QkvForm& form, bool is_key, const Tensor& qkv, const Tensor& rstd) {
+NormArgs<RowsInGroups> HeadsOf(const QkvForm& form, bool is_key, const Tensor& qkv,
+                               const Tensor& rstd) {
   const auto& [num_heads, num_kv_heads, head_dim] = form.shape;
   CKPT_CHECK(num_kv_heads > 0 && num_heads % num_kv_heads == 0);
   const std::int64_t queries = num_heads / num_kv_heads;
   const std::int64_t group_elems = (queries + 2) * head_dim;
-  const RowPlaces places = {.first = is_key ? queries * head_dim : 0,
-                            .rows_per_group = is_key ? 1 : queries,
-                            .group_elems = group_elems};
+  const std::int64_t rows_per_group = is_key ? 1 : queries;
   const Tensor& weight = is_key ? form.k_norm : form.q_norm;
   CKPT_CHECK(weight.num_elems() == head_dim && weight.dtype == qkv.dtype);
-  const std::int64_t rows = qkv.num_elems() / group_elems * places.rows_per_group;
+  const std::int64_t rows = qkv.num_elems() / group_elems * rows_per_group;
   CKPT_CHECK(rstd.dtype == DType::kFloat32 && rstd.num_elems() == rows);
-  return {rows, head_dim, static_cast<float>(form.norm_eps), places, places};
+  return {rows, head_dim, static_cast<float>(form.norm_eps),
+          RowsInGroups{.first = is_key ? queries * head_dim : 0,
+                       .rows_per_group = rows_per_group,
+                       .group_elems = group_elems}};
 }
 
 // The operands of a forward; null: absent. Without `delta` there is no `sum`.
@@ -348,8 +463,8 @@ struct ForwardOperands {
   Tensor statistics;
 };
 
-template <bool kCentered, bool kAdds>
-void Forward(Queue& queue, const NormArgs& args, const ForwardOperands& of) {
+template <bool kCentered, bool kAdds, typename Places>
+void Forward(Queue& queue, const NormArgs<Places>& args, const ForwardOperands& of) {
   CKPT_CHECK(of.x.dtype == of.y.dtype && of.y.num_elems() == args.rows * args.columns);
   if (args.rows == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
@@ -359,9 +474,9 @@ void Forward(Queue& queue, const NormArgs& args, const ForwardOperands& of) {
           args.columns,
           {of.x.data, of.delta.data, of.weight.data, of.bias.data, of.sum.data, of.y.data},
           [&](auto width) {
-            DispatchRow<decltype(width)::kWidth>(args.columns, [&](auto form) {
+            DispatchRow<decltype(width)::kWidth, kWarp>(args.columns, [&](auto form) {
               using Form = decltype(form);
-              Launch(on.stream(), NormKernel<kCentered, kAdds, Form, T>,
+              Launch(on.stream(), NormKernel<kCentered, kAdds, Form, T, Places>,
                      {Blocks(args.rows, kThreads / Form::kGroup), kThreads}, args,
                      of.x.as<const T>(), of.delta.as<const T>(), of.weight.as<const T>(),
                      of.bias.as<const T>(), of.sum.as<T>(), of.y.as<T>(),
@@ -372,17 +487,18 @@ void Forward(Queue& queue, const NormArgs& args, const ForwardOperands& of) {
   });
 }
 
-template <bool kCentered>
-void Backward(Queue& queue, const NormArgs& args, const Tensor& dy, const Tensor& x,
+template <bool kCentered, typename Places>
+void Backward(Queue& queue, const NormArgs<Places>& args, const Tensor& dy, const Tensor& x,
               const Tensor& weight, const Tensor& statistics, bool accumulate, const Tensor& dx,
               const Gradient& dweight, const Gradient& dbias) {
   CKPT_CHECK(x.dtype == dy.dtype && dy.num_elems() == args.rows * args.columns);
   CKPT_CHECK(x.dtype == dx.dtype && x.num_elems() == dx.num_elems());
+  CKPT_CHECK(args.rows <= std::numeric_limits<std::int32_t>::max() / 2);  // a turn may end after it
   RunOnCuda(queue, [&](CudaQueue& on) {
     Dispatch(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       DispatchWidth(args.columns, {dy.data, x.data, weight.data, dx.data}, [&](auto width) {
-        DispatchRow<decltype(width)::kWidth>(args.columns, [&](auto form) {
+        DispatchRow<decltype(width)::kWidth, 4 * kWarp>(args.columns, [&](auto form) {
           using Form = decltype(form);
           constexpr int kBlocks = kMultiprocessors * BackwardBlocks<kCentered, Form>();
           constexpr int kGroups = kThreads / Form::kGroup;
@@ -390,9 +506,9 @@ void Backward(Queue& queue, const NormArgs& args, const Tensor& dy, const Tensor
           auto* const partials =
               reinterpret_cast<float*>(on.Scratch((kCentered ? 2 : 1) * kBlocks * row_bytes));
           if (partials == nullptr) return;
-          const std::size_t shared_bytes =
-              std::max(kGroups == 1 ? 0 : kGroups * row_bytes, RowReader<Form, T>::kSharedBytes);
-          Launch(on.stream(), NormBackwardKernel<kCentered, Form, T>,
+          const std::size_t shared_bytes = std::max(kGroups == 1 ? 0 : kGroups * row_bytes,
+                                                    RowReader<Form, T, Places>::kSharedBytes);
+          Launch(on.stream(), NormBackwardKernel<kCentered, Form, T, Places>,
                  {kBlocks, kThreads, shared_bytes}, args, dy.as<const T>(), x.as<const T>(),
                  weight.as<const T>(), statistics.as<const float>(), accumulate, dx.as<T>(),
                  partials);

@@ -25,12 +25,14 @@ class PacksAhead {
   __device__ explicit PacksAhead(void* shared)
       : words_(static_cast<uint4*>(shared) + threadIdx.x) {}
 
-  __device__ __forceinline__ void Ask(int slot, const T* from, std::int64_t pack) {
+  // A pack that is not there is 0, and nothing is read.
+  __device__ __forceinline__ void Ask(int slot, const T* from, std::int64_t pack,
+                                      bool is_there = true) {
     const auto* words = reinterpret_cast<const uint4*>(from) + pack * kWords;
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       __pipeline_memcpy_async(words_ + (slot * kWords + i) * kThreadsOfBlock, words + i,
-                              sizeof(uint4));
+                              sizeof(uint4), is_there ? 0 : sizeof(uint4));
     }
   }
   // What was asked for since the last call is one batch, which may be empty.
