@@ -204,7 +204,7 @@ class ParamStore::Impl {
   std::vector<VacantHalf> vacant_;  // likewise; in a step, landings_ or a half that was sent away
   int num_micro_batches_ = 0;
   int micro_batch_ = 0;         // counted from 1
-  int last_reduced_ = -1;       // the unit that was reduced last in this step; -1: none
+  int last_reduced_ = -1;       // the last unit of this step, if it is reduced over ranks
   Event all_but_last_reduced_;  // the reductions of the others are over
   ParamStoreCounters counters_;
   // Last, so that the queues end their work before the memory is freed.

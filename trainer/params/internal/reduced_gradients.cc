@@ -136,7 +136,7 @@ void ParamStore::Impl::ReduceGradients(int unit) {
   const PhaseScope reduces(Reduces(unit) ? clock : nullptr, StepPhase::kReduceWait);
   if (IsLastMicroBatch()) {
     all_but_last_reduced_ = reduce_->Record();
-    last_reduced_ = unit;
+    last_reduced_ = Reduces(unit) ? unit : -1;
   }
   reduce_->Wait(compute_.Record());
   for (const std::size_t g : Groups(unit)) {
