@@ -44,9 +44,10 @@ struct RowTransfer {
 // Where ranks share a machine, a rank may read the operands of the others directly. By default no
 // caller notices: an operand may be overwritten when the queue has run the call. Weights and
 // gradients say more (GatherShards, ReduceScatterInto, ScatterParts, AwaitReaders), so that a rank
-// need not wait until the others have read. Then a call may wait until the threads of the other ranks have made
-// it too, because an event may be awaited from another rank's queue only after it was recorded. So
-// all ranks make the calls of *all* their groups in one order.
+// need not wait until the others have read; and kernels may write into the others' memory (Views,
+// AwaitWriters). Then a call may wait until the threads of the other ranks have made it too, because
+// an event may be awaited from another rank's queue only after it was recorded. So all ranks make
+// the calls of *all* their groups in one order.
 //
 // Thread-safety: one queue or one host call uses a group at a time; different groups of one rank
 // may be used at once. Synchronise the queues that use it before destroying it, and call Leave before
