@@ -74,6 +74,8 @@ struct Format {
   std::string_view file_in_directory = {};
   // It takes objects of any key, as text (WeightsRequest::carried_objects).
   bool holds_objects = false;
+  // It says where tensors and objects stand in a nested object (WeightsRequest::paths).
+  bool holds_paths = false;
   // It can show the tensors of an existing checkpoint without a copy of them.
   bool can_link = false;
   // By what people know a directory or a file of it, for the message that nothing was recognised.

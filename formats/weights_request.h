@@ -12,6 +12,7 @@
 #include "core/base/result.h"
 #include "core/checkpoint/chosen_forms.h"
 #include "core/checkpoint/empty_objects.h"
+#include "core/checkpoint/entry_paths.h"
 #include "core/checkpoint/source.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/layout/value.h"
@@ -61,6 +62,9 @@ struct WeightsRequest {
   std::vector<std::string> names_in_use = {};
   // For formats that hold objects as text, and the manifest's account of the source.
   std::vector<CarriedObject> carried_objects = {};
+  // Where tensors and objects stood in a nested object, by their keys in the target; others stand
+  // on top. They make one object (MakeOneObject). For formats that store this.
+  EntryPaths paths = {};
   std::string origin = {};
   // Where the elements lie already, by tensor; nothing: they are written. Formats with `can_link`.
   std::optional<std::vector<std::vector<LinkedBox>>> links = {};

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/entry_paths.h"
 #include "core/checkpoint/index.h"
 #include "core/io/storage.h"
 #include "core/tensor/dtype.h"
@@ -80,6 +81,10 @@ class CheckpointSource {
   // Whether the checkpoint is one object in one file. For an entry with the empty key, ReadObject
   // then returns all of it.
   [[nodiscard]] virtual bool is_one_object() const { return false; }
+
+  // Where tensors and objects stood in the nested Python object that was saved; nothing of those
+  // whose key is all that is known.
+  [[nodiscard]] virtual EntryPaths Paths() const { return {}; }
 
   // Compares bytes that belong to no tensor of the index, such as numbers inside objects, with
   // their checksums. Errors: kChecksum and the file errors of Locate.

@@ -40,6 +40,10 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
   options.files = request.files;
   options.max_file_bytes = request.max_file_bytes;
   options.zstd_level = request.zstd_level;
+  options.path_of = [&paths = request.paths](const std::string& key) {
+    const auto found = paths.find(key);
+    return found == paths.end() ? EntryPath{key} : found->second;
+  };
   for (const CarriedObject& object : request.carried_objects) {
     CKPT_ASSIGN_OR_RETURN(Bytes pickle, pickle::PickleFromJson(object.json, object.key));
     options.objects.push_back({.key = object.key, .pickle = std::move(pickle)});
@@ -61,6 +65,7 @@ Status CheckObject(const CarriedObject& object) {
 
 constinit const Format kFormat = {.name = "dcp",
                                   .holds_objects = true,
+                                  .holds_paths = true,
                                   .directory_signs = ".metadata",
                                   .recognise = &Recognise,
                                   .open = &OpenSource,

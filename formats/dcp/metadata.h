@@ -11,23 +11,20 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
+#include "core/checkpoint/entry_paths.h"
 #include "core/checkpoint/index.h"
 #include "core/tensor/shape.h"
 
 namespace ckpt::dcp {
 
-// One step into a nested state dict: a key of a mapping or a position in a list.
-using PathStep = std::variant<std::string, std::int64_t>;
-
 // Where a flat key stood in the nested state dict that was saved.
 struct PlannerEntry {
   std::string key;
-  std::vector<PathStep> path;
+  EntryPath path;
 
   friend bool operator==(const PlannerEntry&, const PlannerEntry&) = default;
 };

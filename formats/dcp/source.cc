@@ -213,6 +213,13 @@ Result<RenderedObject> Source::ReadObject(const ObjectEntry& object) const {
   return rendered;
 }
 
+EntryPaths Source::Paths() const {
+  EntryPaths paths;
+  if (!extras_.planner_data) return paths;
+  for (const PlannerEntry& entry : *extras_.planner_data) paths.emplace(entry.key, entry.path);
+  return paths;
+}
+
 Result<std::uint64_t> Source::FileSize(FileId file) const {
   CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> opened,
                         files_->Open(index_.files()[file]));

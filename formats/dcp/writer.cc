@@ -17,6 +17,7 @@
 #include "core/codec/zstd.h"
 #include "formats/dcp/internal/item_framing.h"
 #include "formats/dcp/internal/metadata_writer.h"
+#include "formats/dcp/metadata.h"
 #include "formats/torch_save/torch_item.h"
 
 namespace ckpt::dcp {
@@ -265,8 +266,7 @@ void DescribeKeys(const std::set<std::string_view>& keys, const WriterOptions& o
     all_keys += text + '\n';
     if (!rest.planner_data) continue;
     rest.planner_data->push_back(
-        {.key = text,
-         .path = options.path_of ? options.path_of(text) : std::vector<PathStep>{text}});
+        {.key = text, .path = options.path_of ? options.path_of(text) : EntryPath{text}});
   }
   rest.save_id = SaveId(all_keys);
 }

@@ -10,11 +10,11 @@
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
+#include "core/checkpoint/entry_paths.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/tensor/box.h"
 #include "core/tensor/dtype.h"
 #include "core/tensor/shape.h"
-#include "formats/dcp/metadata.h"
 
 namespace ckpt::dcp {
 
@@ -48,7 +48,7 @@ struct WriterOptions {
   bool stores_paths = true;
   // Where a flat key stands in the nested state dict that loaders without a template rebuild.
   // Default: at the top level.
-  std::function<std::vector<PathStep>(const std::string& key)> path_of = nullptr;
+  std::function<EntryPath(const std::string& key)> path_of = nullptr;
   // Data files of about equal size; 0: as many as max_file_bytes asks for.
   int files = 0;
   std::uint64_t max_file_bytes = 0;  // 0: 4 GiB

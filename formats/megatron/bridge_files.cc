@@ -73,6 +73,8 @@ class WithObjectFiles final : public CheckpointSource {
     return inner_->ReadObject(*stored);
   }
 
+  [[nodiscard]] EntryPaths Paths() const override { return inner_->Paths(); }
+
   [[nodiscard]] Status VerifyRest() const override { return inner_->VerifyRest(); }
 
   Result<std::uint64_t> FileSize(FileId file) const override {

@@ -360,6 +360,12 @@ Result<std::string> TorchSaveSource::OutlineMember(std::string_view member) cons
   return pickle::RenderJson(graph, node);
 }
 
+EntryPaths TorchSaveSource::Paths() const {
+  Result<EntryPaths> paths = torch_save::FindPaths(container_.pickle.graph, container_.pickle.root);
+  // Of an object with too many entries, keys are all that is told.
+  return paths.ok() ? *std::move(paths) : EntryPaths();
+}
+
 Status TorchSaveSource::VerifyRest() const {
   const Storages listed = ListedStorages();
   for (const auto& [key, storage] : container_.storages) {

@@ -48,6 +48,7 @@ class TorchSaveSource final : public CheckpointSource {
   // entry with the empty key; or, for one of members(), what is under it.
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
   [[nodiscard]] bool is_one_object() const override { return true; }
+  [[nodiscard]] EntryPaths Paths() const override;
   // The keys of the pickled object that are text, if it is a dict.
   [[nodiscard]] std::vector<std::string> members() const;
   // One of members() as JSON in which tensors are only named by class: none is read. Errors:

@@ -10,7 +10,7 @@ import transformers
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
-from torch.distributed.checkpoint.format_utils import torch_save_to_dcp
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save, torch_save_to_dcp
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
@@ -104,6 +104,71 @@ def test_a_run_in_one_file_is_a_training_state(is_flat, tmp_path):
     assert described == tools.described(tmp_path / "of_dcp")
     objects, others = (tools.inspect("meta", tmp_path / target)["objects"] for target in ("of_file", "of_dcp"))
     assert objects == others
+
+
+def nested(checkpoint, tmp_path):
+    """The object that torch makes of a whole checkpoint."""
+    dcp_to_torch_save(checkpoint, tmp_path / "nested.pt")
+    return torch.load(tmp_path / "nested.pt", weights_only=False)
+
+
+def assert_same(ours, theirs, path=()):
+    assert type(ours) is type(theirs), path
+    if isinstance(theirs, dict):
+        assert ours.keys() == theirs.keys(), path
+        for key in theirs:
+            assert_same(ours[key], theirs[key], (*path, key))
+    elif isinstance(theirs, list):
+        assert len(ours) == len(theirs), path
+        for position, value in enumerate(theirs):
+            assert_same(ours[position], value, (*path, position))
+    else:
+        assert torch.equal(ours, theirs) if isinstance(theirs, torch.Tensor) else ours == theirs, path
+
+
+MIXED = {"a.b": torch.ones(3), "a": {"c": torch.zeros(2)}, 5: "five", "lists": [1, {"x": torch.ones(2)}, [torch.zeros(1), {"y": None}]],
+         "deep": {"l": [[{"z": [torch.ones(1)]}]]}, "nothing": {"l": []}, "seen": {(1, 2): 3, None: 4}}
+
+
+@pytest.mark.parametrize("state", [training_state, lambda: MIXED], ids=["training", "mixed"])
+def test_torch_makes_the_nested_object_of_it(state, tmp_path):
+    torch.save(state(), tmp_path / "state.pt")
+    torch_save_to_dcp(tmp_path / "state.pt", tmp_path / "theirs")
+    theirs = nested(tmp_path / "theirs", tmp_path)
+    tools.convert("torch-to-dcp", tmp_path / "state.pt", tmp_path / "ours")
+    assert_same(nested(tmp_path / "ours", tmp_path), theirs)
+    # From a DCP of torch's own, and from ours.
+    for source in ("theirs", "ours"):
+        tools.convert("convert", tmp_path / source, tmp_path / f"{source}-again", "--to", "dcp", "--files", "2")
+        assert_same(nested(tmp_path / f"{source}-again", tmp_path), theirs)
+    # What is chosen stands where it stood; what is renamed, on top.
+    if state is training_state:
+        tools.convert("torch-to-dcp", tmp_path / "state.pt", tmp_path / "some", "--only", "model.*", "--rename", "model.bias=b")
+        assert_same(nested(tmp_path / "some", tmp_path), {"model": {"weight": theirs["model"]["weight"]}, "b": theirs["model"]["bias"]})
+
+
+def test_dcp_load_takes_nested_templates(tmp_path):
+    torch.save(training_state(), tmp_path / "state.pt")
+    tools.convert("torch-to-dcp", tmp_path / "state.pt", tmp_path / "ours")
+    model = torch.nn.Linear(3, 4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.7)
+    model(torch.zeros(2, 3)).sum().backward()
+    optimizer.step()
+    torch.optim.lr_scheduler.LinearLR(optimizer)  # which adds to the groups, as it did before the save
+    template = {"model": model.state_dict(), "optim": optimizer.state_dict(), "config": {"layers": [0, 0, {"kinds": None}]}, "epoch": 0}
+    torch.distributed.checkpoint.load(template, checkpoint_id=str(tmp_path / "ours"), no_dist=True)
+    saved = torch.load(tmp_path / "state.pt", weights_only=False)
+    for part, value in template.items():
+        assert_same(value, saved[part] if part != "config" else {"layers": saved[part]["layers"]})
+    optimizer.load_state_dict(template["optim"])
+    assert optimizer.param_groups[0]["lr"] == saved["optim"]["param_groups"][0]["lr"]
+
+
+def test_keys_that_are_one_text_are_not_nested(tmp_path):
+    torch.save({1: torch.ones(2), "1": torch.zeros(2), "a": {"b": 7}}, tmp_path / "state.pt")
+    document = tools.convert("torch-to-dcp", tmp_path / "state.pt", tmp_path / "dcp")
+    assert any("one flat mapping" in problem["message"] for problem in document["problems"])
+    assert_same(nested(tmp_path / "dcp", tmp_path), {"[1]": torch.ones(2), "['1']": torch.zeros(2), "a.b": 7})
 
 
 def state_in(checkpoint):

@@ -149,6 +149,31 @@ Status CarryObjects(const Format& target, const OpenModelOptions& options, Model
   return OkStatus();
 }
 
+// Where the target's tensors and objects stood in the source, by their new keys. Renamed ones stand
+// on top.
+void KeepPaths(const OpenModelOptions& options, PreparedConversion& prepared,
+               WeightsRequest& request) {
+  const ModelSource& model = prepared.model;
+  EntryPaths known = model.source().Paths();
+  if (known.empty()) return;
+  const auto keep = [&](const std::string& source, const std::string& key) {
+    const auto found = source == key ? known.find(source) : known.end();
+    request.paths.emplace(key, found == known.end() ? EntryPath{key} : std::move(found->second));
+  };
+  for (const StoredTensor& stored : model.stored) {
+    keep(model.source().index().tensors()[stored.position].key, stored.key);
+  }
+  for (const ObjectEntry& object : model.source().index().objects()) {
+    if (const auto key = KeyInTarget(options, object.key)) keep(object.key, *key);
+  }
+  if (MakeOneObject(request.paths)) return;
+  request.paths.clear();
+  prepared.warnings.push_back(
+      Warning(ErrorKind::kUnsupported,
+              "keys of the nested object are the same as text, so the target is one flat mapping",
+              model.checkpoint->path.string()));
+}
+
 // What a target of one file holds besides tensors.
 Status FillOneFile(Storage& storage, const ConvertOptions& options, PreparedConversion& prepared,
                    WeightsRequest& request) {
@@ -347,6 +372,7 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
   if (target.holds_objects && (target.is_one_file || !model.family)) {
     CKPT_RETURN_IF_ERROR(CarryObjects(target, options.model, prepared.model, request));
   }
+  if (target.holds_paths && !model.family) KeepPaths(options.model, prepared, request);
   if (options.link) {
     CKPT_ASSIGN_OR_RETURN(prepared.links, LinkTensors(model, options));
     request.links.emplace();

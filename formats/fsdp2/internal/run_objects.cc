@@ -19,7 +19,6 @@
 namespace ckpt::fsdp2 {
 namespace {
 
-using dcp::PathStep;
 using dcp::WriterObject;
 using layout::Value;
 using megatron::ObjectField;
@@ -178,7 +177,7 @@ std::vector<dcp::WriterTensor> StepTensors(const TrainingRun& run) {
   return steps;
 }
 
-std::vector<PathStep> RunPath(const std::string& key, bool is_flat) {
+EntryPath RunPath(const std::string& key, bool is_flat) {
   if (const auto name = Behind(kModel, key)) return {WithoutDot(kModel), std::string(*name)};
   if (const auto field = Behind(kScheduler, key)) {
     return {WithoutDot(kScheduler), std::string(*field)};
@@ -191,7 +190,7 @@ std::vector<PathStep> RunPath(const std::string& key, bool is_flat) {
   }
   const auto rest = Behind(kRunState, key);
   if (!rest) return {key};
-  std::vector<PathStep> path = {WithoutDot(kRunState)};
+  EntryPath path = {WithoutDot(kRunState)};
   std::string_view text = *rest;
   for (std::size_t dot = text.find('.'); dot != std::string_view::npos; dot = text.find('.')) {
     path.push_back(StepOf(text.substr(0, dot)));

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/checkpoint/entry_paths.h"
 #include "core/training/training_run.h"
-#include "formats/dcp/metadata.h"
 #include "formats/dcp/writer.h"
 #include "formats/megatron/plain_pickle.h"
 
@@ -28,7 +28,7 @@ namespace ckpt::fsdp2 {
 // Arguments that describe the model.
 [[nodiscard]] dcp::WriterObject ArgsObject(const megatron::NamedValues& args);
 // Where a flat key stands in the nested state dict.
-[[nodiscard]] std::vector<dcp::PathStep> RunPath(const std::string& key, bool is_flat);
+[[nodiscard]] EntryPath RunPath(const std::string& key, bool is_flat);
 
 }  // namespace ckpt::fsdp2
 

@@ -22,7 +22,6 @@
 namespace ckpt::fsdp_dtensor {
 namespace {
 
-using dcp::PathStep;
 using dcp::WriterObject;
 using megatron::ObjectField;
 using megatron::PickleNamespace;
@@ -71,19 +70,19 @@ std::optional<std::string_view> Behind(std::string_view prefix, std::string_view
 }
 
 // "a.b.c" → "a.b", "c".
-std::vector<PathStep> SplitAtLastDot(std::string_view text) {
+EntryPath SplitAtLastDot(std::string_view text) {
   const std::size_t dot = text.rfind('.');
   if (dot == std::string_view::npos) return {std::string(text)};
   return {std::string(text.substr(0, dot)), std::string(text.substr(dot + 1))};
 }
 
-std::vector<PathStep> Below(std::vector<PathStep> parents, const std::vector<PathStep>& rest) {
+EntryPath Below(EntryPath parents, const EntryPath& rest) {
   parents.insert(parents.end(), rest.begin(), rest.end());
   return parents;
 }
 
 // "(0, 1).0.rng_tracker_states.<name>": a mapping by rank, a list, a mapping and perhaps another.
-std::optional<std::vector<PathStep>> RandomStatePath(std::string_view rest) {
+std::optional<EntryPath> RandomStatePath(std::string_view rest) {
   const std::size_t rank_end = rest.find(").");
   if (rank_end == std::string_view::npos) return std::nullopt;
   const std::string_view rank = rest.substr(0, rank_end + 1);
@@ -93,7 +92,7 @@ std::optional<std::vector<PathStep>> RandomStatePath(std::string_view rest) {
   rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
   if (error != std::errc() || !rest.starts_with('.')) return std::nullopt;
   rest.remove_prefix(1);
-  const std::vector<PathStep> parents = {std::string("rng_state"), std::string(rank), position};
+  const EntryPath parents = {std::string("rng_state"), std::string(rank), position};
   if (const auto tracked = Behind(kTrackerStates, rest)) {
     return Below(parents, {std::string("rng_tracker_states"), std::string(*tracked)});
   }
@@ -168,7 +167,7 @@ std::vector<MemoryTensor> RunTensors(const TrainingRun& run) {
   return tensors;
 }
 
-std::vector<PathStep> RunPath(const std::string& key) {
+EntryPath RunPath(const std::string& key) {
   const std::string optimizer = "optimizer";
   if (const auto name = Behind(kModel, key)) return {std::string("model"), std::string(*name)};
   if (const auto rest = Behind(kOptimizerState, key)) {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/entry_paths.h"
 #include "core/checkpoint/memory_source.h"
 #include "core/training/run_format.h"
 #include "core/training/training_run.h"
-#include "formats/dcp/metadata.h"
 #include "formats/dcp/writer.h"
 
 namespace ckpt::fsdp_dtensor {
@@ -30,7 +30,7 @@ Result<std::vector<RunObject>> RenderObjects(const TrainingRun& run);
 // for its library and a function of the seed.
 [[nodiscard]] std::vector<MemoryTensor> RunTensors(const TrainingRun& run);
 // Where a flat key stands in Megatron's nested state dict.
-[[nodiscard]] std::vector<dcp::PathStep> RunPath(const std::string& key);
+[[nodiscard]] EntryPath RunPath(const std::string& key);
 
 }  // namespace ckpt::fsdp_dtensor
 

@@ -176,13 +176,16 @@ enum class Spelling : std::uint8_t { kJoined, kSubscripts };
 
 enum class Values : std::uint8_t { kSkip, kName };
 
+enum class Places : std::uint8_t { kSkip, kTell };
+
 // A depth-first walk without recursion, because a pickle may be nested to any depth.
 class EntryWalk {
  public:
-  EntryWalk(const Graph& graph, Values values, Spelling spelling)
+  EntryWalk(const Graph& graph, Values values, Spelling spelling, Places places)
       : graph_(graph),
         values_(values),
         spelling_(spelling),
+        places_(places),
         marks_(graph.size(), Mark::kNew),
         is_module_state_(graph.size(), Known::kNot),
         repeated_keys_(graph),
@@ -329,6 +332,22 @@ class EntryWalk {
     }
   }
 
+  // A module inside another one is part of its state_dict, which is not nested.
+  void AppendStep(const Child& child, std::size_t depth, EntryPath& path) const {
+    const bool is_item = child.key == kNoNode;
+    if (is_item && depth > 0) {
+      path.emplace_back(std::int64_t{child.position});
+      return;
+    }
+    std::string name =
+        is_item ? std::to_string(child.position) : pickle::PythonStr(graph_, child.key);
+    if (depth > 0 && stack_[depth].is_module && stack_[depth - 1].is_module) {
+      std::get<std::string>(path.back()) += '.' + name;
+    } else {
+      path.emplace_back(std::move(name));
+    }
+  }
+
   // `child`: of the container on top of the stack; null for the root.
   Status AddFound(NamedNode named, const Child* child) {
     for (std::size_t depth = 0; depth < stack_.size(); ++depth) {
@@ -336,8 +355,9 @@ class EntryWalk {
       const bool is_last = depth + 1 == stack_.size();
       const Child& step = is_last ? *child : frame.children.list[frame.next - 1];
       AppendElement(step, depth == 0, named.key);
+      if (places_ == Places::kTell) AppendStep(step, depth, named.path);
     }
-    key_bytes_ += named.key.size();
+    key_bytes_ += named.key.size() + named.path.size() * sizeof(PathStep);
     if (found_.size() == kMaxTensors || key_bytes_ > kMaxKeyBytes) {
       return Error(ErrorKind::kResource, "the object names more tensors than can be listed");
     }
@@ -351,6 +371,7 @@ class EntryWalk {
   const Graph& graph_;
   const Values values_;
   const Spelling spelling_;
+  const Places places_;
   std::vector<Mark> marks_;
   std::vector<Known> is_module_state_;
   pickle::RepeatedKeys repeated_keys_;
@@ -374,13 +395,14 @@ std::vector<std::size_t> FindAmbiguous(const std::vector<NamedNode>& nodes) {
   return ambiguous;
 }
 
-Result<std::vector<NamedNode>> Find(const Graph& graph, NodeId root, Values values) {
+Result<std::vector<NamedNode>> Find(const Graph& graph, NodeId root, Values values,
+                                    Places places = Places::kSkip) {
   CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> found,
-                        EntryWalk(graph, values, Spelling::kJoined).Run(root));
+                        EntryWalk(graph, values, Spelling::kJoined, places).Run(root));
   const std::vector<std::size_t> ambiguous = FindAmbiguous(found);
   if (ambiguous.empty()) return found;
   CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> spelled,
-                        EntryWalk(graph, values, Spelling::kSubscripts).Run(root));
+                        EntryWalk(graph, values, Spelling::kSubscripts, Places::kSkip).Run(root));
   for (const std::size_t i : ambiguous) found[i].key = std::move(spelled[i].key);
   return found;
 }
@@ -397,6 +419,16 @@ Result<Entries> FindEntries(const Graph& graph, NodeId root) {
   if (all.status().kind() != ErrorKind::kResource) return std::move(all).status();
   CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> tensors, FindTensors(graph, root));
   return Entries{.list = std::move(tensors), .has_values = false};
+}
+
+Result<EntryPaths> FindPaths(const Graph& graph, NodeId root) {
+  CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> found,
+                        Find(graph, root, Values::kName, Places::kTell));
+  EntryPaths paths;
+  for (NamedNode& named : found) {
+    if (!named.path.empty()) paths.emplace(std::move(named.key), std::move(named.path));
+  }
+  return paths;
 }
 
 }  // namespace ckpt::torch_save

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/entry_paths.h"
 #include "formats/pickle/graph.h"
 #include "formats/torch_save/tensor_rebuild.h"
 
@@ -16,6 +17,7 @@ struct NamedNode {
   pickle::NodeId node = pickle::kNoNode;
   TensorForm form = TensorForm::kNone;  // kNone: a call that no honest checkpoint asks for, or:
   bool is_value = false;                // neither a tensor nor such a call
+  EntryPath path = {};                  // filled by FindPaths alone
 };
 
 struct Entries {
@@ -39,6 +41,12 @@ Result<std::vector<NamedNode>> FindTensors(const pickle::Graph& graph, pickle::N
 // holds no tensors, as a whole. Two things differ: an empty mapping is a value, and one of more than
 // 10,000 values and nothing else is one value. An nn.Module has no values.
 Result<Entries> FindEntries(const pickle::Graph& graph, pickle::NodeId root);
+
+// Where the entries of FindEntries stand. An nn.Module counts as its state_dict, which is one
+// mapping; a tuple counts as a list, and a root that is a sequence as a mapping of its positions.
+// The root itself stands nowhere. Errors: those of FindEntries, kResource also where that goes on
+// without values.
+Result<EntryPaths> FindPaths(const pickle::Graph& graph, pickle::NodeId root);
 
 }  // namespace ckpt::torch_save
 

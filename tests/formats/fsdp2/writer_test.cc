@@ -100,7 +100,6 @@ INSTANTIATE_TEST_SUITE_P(Forms, FormTest, ::testing::ValuesIn(kForms),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(RunPathTest, IsWhereTorchHasIt) {
-  using dcp::PathStep;
   const auto path = [](const char* key, bool is_flat) {
     std::string text;
     for (const PathStep& step : RunPath(key, is_flat)) {

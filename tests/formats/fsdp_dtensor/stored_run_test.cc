@@ -221,7 +221,7 @@ TEST(RunTensors, AreThoseOfAFreshRunOfTheSameSeed) {
 
 TEST(RunPath, LeavesAKeyThatMegatronDoesNotHaveWhole) {
   for (const std::string key : {"rng_state.0", "rng_state.(0, 0).x.np_rng_state", "other.key"}) {
-    EXPECT_THAT(RunPath(key), ::testing::ElementsAre(dcp::PathStep(key)));
+    EXPECT_THAT(RunPath(key), ::testing::ElementsAre(PathStep(key)));
   }
 }
 

@@ -21,6 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::IsOk;
 using testing::IsOkAndHolds;
+using ::testing::Pair;
 
 // A tensor, as far as a walk looks at one.
 const std::string kTensor = "ctorch._utils\n_rebuild_tensor_v2\n)R";
@@ -43,6 +44,19 @@ Result<std::vector<std::string>> ValueKeys(std::string_view pickle) {
     if (named.is_value) keys.push_back(named.key);
   }
   return keys;
+}
+
+Result<EntryPaths> Paths(std::string_view pickle) {
+  CKPT_ASSIGN_OR_RETURN(const pickle::ParsedPickle parsed,
+                        pickle::ParsePickle(AsBytes(pickle), "p"));
+  return FindPaths(parsed.graph, parsed.root);
+}
+
+// The state of an nn.Module with these entries beside an empty `_modules`.
+std::string Module(const std::string& parameters, const std::string& buffers,
+                   const std::string& more = "") {
+  return "cm\nModule\n)\x81}(V_parameters\n" + parameters + "V_buffers\n" + buffers + more +
+         "V_modules\n}ub";
 }
 
 TEST(EntryWalkTest, NamesTensorsByTheirPlace) {
@@ -113,13 +127,6 @@ TEST(EntryWalkTest, TensorsAreNamedWhereValuesAreTooMany) {
   EXPECT_FALSE(found->has_values);
   ASSERT_EQ(found->list.size(), 1U);
   EXPECT_EQ(found->list[0].key, "w");
-}
-
-// The state of an nn.Module with these entries beside an empty `_modules`.
-std::string Module(const std::string& parameters, const std::string& buffers,
-                   const std::string& more = "") {
-  return "cm\nModule\n)\x81}(V_parameters\n" + parameters + "V_buffers\n" + buffers + more +
-         "V_modules\n}ub";
 }
 
 TEST(EntryWalkTest, NamesWhatAModulesStateDictHas) {
@@ -201,6 +208,33 @@ TEST(EntryWalkTest, RefusesMoreNamesThanFitInMemory) {
   };
   EXPECT_THAT(tensors(2), IsOk());
   EXPECT_THAT(tensors(17), FailsWith(ErrorKind::kResource));
+}
+
+TEST(EntryWalkTest, TellsWhereEntriesStand) {
+  const auto path = [](auto... steps) { return EntryPath{PathStep(steps)...}; };
+  const std::string a = "a";
+  const std::string one = "1";
+  const std::int64_t first = 0;
+  const std::int64_t second = 1;
+  EXPECT_THAT(Paths(kTensor + "."), IsOkAndHolds(IsEmpty()));
+  EXPECT_THAT(Paths("K\1."), IsOkAndHolds(IsEmpty()));
+  EXPECT_THAT(Paths("](N" + kTensor + "e."),
+              IsOkAndHolds(ElementsAre(Pair("0", path(std::string("0"))), Pair("1", path(one)))));
+  // A key that is no text becomes one, a position stays a number.
+  EXPECT_THAT(Paths("}(Va\n}K\1](" + kTensor + "NesVb\nNu."),
+              IsOkAndHolds(ElementsAre(Pair("a.1.0", path(a, one, first)),
+                                       Pair("a.1.1", path(a, one, second)),
+                                       Pair("b", path(std::string("b"))))));
+  // Keys that are the same as text, and still stand apart.
+  EXPECT_THAT(Paths("}(Va.a\n" + kTensor + "Va\n}Va\nNsu."),
+              IsOkAndHolds(ElementsAre(Pair("['a']['a']", path(a, a)),
+                                       Pair("['a.a']", path(std::string("a.a"))))));
+  // Modules inside a module are part of its state_dict.
+  const std::string inner = Module("}Vw\n" + kTensor + "s", "}");
+  const std::string outer =
+      "cm\nModule\n)\x81}(V_parameters\n}V_buffers\n}V_modules\n}Va\n" + inner + "sub";
+  EXPECT_THAT(Paths("}Va\n" + outer + "s."),
+              IsOkAndHolds(ElementsAre(Pair("a.a.w", path(a, std::string("a.w"))))));
 }
 
 }  // namespace

@@ -1,0 +1,42 @@
+#include "core/checkpoint/entry_paths.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace ckpt {
+namespace {
+
+// Loaders fill a list up to the last position that is named.
+constexpr std::int64_t kMaxPosition = std::int64_t{1} << 22;
+
+bool IsPossible(const PathStep& step) {
+  const auto* const position = std::get_if<std::int64_t>(&step);
+  return position == nullptr || (*position >= 0 && *position <= kMaxPosition);
+}
+
+// Neither leads through the other, and where they part, both are keys or both are positions.
+bool FitBeside(const EntryPath& a, const EntryPath& b) {
+  const auto [of_a, of_b] = std::ranges::mismatch(a, b);
+  return of_a != a.end() && of_b != b.end() && of_a->index() == of_b->index();
+}
+
+}  // namespace
+
+bool MakeOneObject(const EntryPaths& paths) {
+  std::vector<const EntryPath*> sorted;
+  sorted.reserve(paths.size());
+  for (const auto& [key, path] : paths) {
+    const bool begins_with_key = !path.empty() && std::holds_alternative<std::string>(path.front());
+    if (!begins_with_key || !std::ranges::all_of(path, IsPossible)) return false;
+    sorted.push_back(&path);
+  }
+  std::ranges::sort(sorted, {}, [](const EntryPath* path) -> const EntryPath& { return *path; });
+  // In this order a path stands right before those below it, and all keys of a container before all
+  // positions in it. So neighbours show every conflict.
+  for (std::size_t i = 1; i < sorted.size(); ++i) {
+    if (!FitBeside(*sorted[i - 1], *sorted[i])) return false;
+  }
+  return true;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,26 @@
+// Where the entries of a checkpoint stood in the nested Python object that was saved.
+#ifndef CKPT_CORE_CHECKPOINT_ENTRY_PATHS_H_
+#define CKPT_CORE_CHECKPOINT_ENTRY_PATHS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace ckpt {
+
+// One step into nested containers: a key of a mapping as Python's str, or a position in a list.
+using PathStep = std::variant<std::string, std::int64_t>;
+using EntryPath = std::vector<PathStep>;
+// By the keys of tensors and objects.
+using EntryPaths = std::map<std::string, EntryPath>;
+
+// Whether the object that a loader makes of the paths has every entry: none is where another one
+// is, or below it, no container is mapping and list at once, the outermost one is a mapping, and no
+// list is so long that it was made to exhaust memory.
+[[nodiscard]] bool MakeOneObject(const EntryPaths& paths);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_CHECKPOINT_ENTRY_PATHS_H_

@@ -1,0 +1,44 @@
+// Which paths a loader can make one nested object of.
+#include "core/checkpoint/entry_paths.h"
+
+#include <cstdint>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace ckpt {
+namespace {
+
+EntryPath Steps(auto... steps) { return {PathStep(steps)...}; }
+
+const std::string kA = "a";
+const std::string kB = "b";
+constexpr std::int64_t kFirst = 0;
+
+TEST(EntryPathsTest, FitTogether) {
+  EXPECT_TRUE(MakeOneObject({}));
+  EXPECT_TRUE(MakeOneObject({{"a.b", Steps(kA, kB)}, {"a.a.0", Steps(kA, kA, kFirst)}}));
+  // Text alone does not tell these apart.
+  EXPECT_TRUE(MakeOneObject({{"['a.b']", Steps(kA + "." + kB)}, {"['a']['b']", Steps(kA, kB)}}));
+  EXPECT_TRUE(MakeOneObject({{"a.0", Steps(kA, kFirst)}, {"a.7", Steps(kA, std::int64_t{7})}}));
+}
+
+TEST(EntryPathsTest, ShowWhatWouldBeLost) {
+  EXPECT_FALSE(MakeOneObject({{"x", Steps(kA)}, {"y", Steps(kA)}}));
+  EXPECT_FALSE(MakeOneObject({{"x", Steps(kA)}, {"y", Steps(kA, kB, kFirst)}, {"z", Steps(kB)}}));
+  EXPECT_FALSE(MakeOneObject({{"x", Steps(kA, kB)}, {"y", Steps(kA, kFirst)}}));
+  EXPECT_FALSE(MakeOneObject({{"x", Steps(kA, kB, kA)}, {"y", Steps(kA, kFirst, kA)}}));
+}
+
+TEST(EntryPathsTest, BeginWithAKey) {
+  EXPECT_FALSE(MakeOneObject({{"x", EntryPath()}}));
+  EXPECT_FALSE(MakeOneObject({{"x", Steps(kFirst)}}));
+}
+
+TEST(EntryPathsTest, HaveNoPositionThatNoListHas) {
+  EXPECT_FALSE(MakeOneObject({{"x", Steps(kA, std::int64_t{-1})}}));
+  EXPECT_FALSE(MakeOneObject({{"x", Steps(kA, std::int64_t{1} << 40)}}));
+}
+
+}  // namespace
+}  // namespace ckpt
