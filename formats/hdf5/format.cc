@@ -1,20 +1,28 @@
 #include "formats/hdf5/format.h"
 
+#include <string>
+#include <string_view>
+
 #include "formats/hdf5/internal/library_proof.h"
 #include "formats/hdf5/internal/names.h"
 #include "formats/hdf5/internal/parts.h"
 #include "formats/hdf5/internal/source.h"
+#include "formats/hdf5/internal/structure_file.h"
 #include "formats/hdf5/internal/writer.h"
 
 namespace ckpt::hdf5 {
 namespace {
 
-constexpr std::string_view kMagic = "\x89HDF\r\n\x1a\n";
+// How the block of a file of MATLAB begins, before the superblock.
+constexpr std::string_view kMatlab = "MATLAB 7.3 ";
 
 Result<std::optional<Path>> Recognise(const Place& place) {
   if (place.is_directory && place.names.Has(kFileInDirectory)) return std::optional(place.path);
-  const bool is_ours = !place.is_directory &&
-                       (AsText(place.head).starts_with(kMagic) || place.path.extension() == ".h5");
+  if (place.is_directory) return std::optional<Path>();
+  const std::string_view head = AsText(place.head);
+  const std::string extension = place.path.extension().string();
+  const bool is_ours = head.starts_with(kSignature) || head.starts_with(kMatlab) ||
+                       extension == ".h5" || extension == ".hdf5";
   return is_ours ? std::optional(place.path) : std::nullopt;
 }
 

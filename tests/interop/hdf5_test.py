@@ -215,6 +215,26 @@ def test_files_of_h5py_are_read(tmp_path):
         assert tools.described(tmp_path / name) == expected
 
 
+@pytest.mark.parametrize("block", [512, 4096])
+@pytest.mark.parametrize("version", ["earliest", "latest"])
+def test_files_with_a_block_of_matlab_are_read(version, block, tmp_path):
+    path = tmp_path / "saved.mat"
+    theirs = {key: tuple(account) for key, account in tools.peer("hdf5", "hdf5_user_block.py", path, version, block).items()}
+    assert len(theirs) == 44
+    described = {key: (list(shape), dtype, sha) for key, (shape, dtype, sha) in tools.described(path).items()}
+    assert described == theirs
+    assert tools.inspect("meta", path)["objects"] == {"texts": ["a", "bcd"], "word": "alone", "@name": "a text"}
+    # A copy has the same elements, and so has a file that shows them by their places.
+    tools.convert("to-hdf5", path, tmp_path / "copy.h5")
+    assert tools.described(tmp_path / "copy.h5") == tools.described(path)
+    shutil.copy(path, tmp_path / "named.h5")  # as files that may be shown must be
+    tools.convert("to-hdf5", tmp_path / "named.h5", tmp_path / "shown.h5", "--link", "--only", "rows", "--only", "many/*")
+    shown = h5py_reads(tmp_path / "shown.h5")["tensors"]
+    assert len(shown) == 41 and shown == {key: {"shape": theirs[key][0], "dtype": theirs[key][1], "sha256": theirs[key][2]} for key in shown}
+    path.write_bytes(path.read_bytes()[:-200])
+    assert tools.run("ckpt-inspect", "verify", path)[0] != 0
+
+
 @pytest.fixture(scope="module")
 def filtered(tmp_path_factory):
     path = tmp_path_factory.mktemp("filters") / "filters.h5"

@@ -26,10 +26,10 @@ const Attribute* FindAttribute(const std::vector<Attribute>& attributes, std::st
 
 class Assembler {
  public:
-  Assembler(const DataFiles& files, std::shared_ptr<const ReadableFile> file)
-      : path_(file->name()), finder_(files) {
+  Assembler(const DataFiles& files, std::unique_ptr<StructureFile> file)
+      : path_(file->file().name()), finder_(files) {
     main_.name = files.own_name();
-    main_.file = std::make_unique<StructureFile>(std::move(file));
+    main_.file = std::move(file);
   }
 
   Result<Assembled> Assemble() {
@@ -205,11 +205,11 @@ class Assembler {
       if (is_one) {
         entry.offset_bytes = pieces[0].offset_bytes;
         entry.size_bytes = pieces[0].size_bytes;
+        object.attribute.at = entry.offset_bytes - main_.file->user_block();
       } else if (!pieces.empty()) {
         return Error(ErrorKind::kUnsupported, "text that is not stored in one piece");
       }
     }
-    object.attribute.at = entry.offset_bytes;
     Put(std::move(entry), std::move(object));
     return OkStatus();
   }
@@ -222,10 +222,11 @@ class Assembler {
 
   Status AddAttributes(const std::vector<Attribute>& attributes, const std::string& path) {
     for (const Attribute& attribute : attributes) {
+      CKPT_ASSIGN_OR_RETURN(const std::uint64_t offset, main_.file->OffsetInFile(attribute.at));
       ObjectEntry entry{.key = path + "@" + attribute.name,
                         .file = own_,
                         .encoding = raw_,
-                        .offset_bytes = attribute.at,
+                        .offset_bytes = offset,
                         .size_bytes = attribute.value.size()};
       StoredObject object{.attribute = attribute, .json_type = {}};
       object.attribute.value.clear();
@@ -252,7 +253,9 @@ class Assembler {
 }  // namespace
 
 Result<Assembled> Assemble(const DataFiles& files, std::shared_ptr<const ReadableFile> file) {
-  return Assembler(files, std::move(file)).Assemble();
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<StructureFile> structure,
+                        StructureFile::Open(std::move(file)));
+  return Assembler(files, std::move(structure)).Assemble();
 }
 
 }  // namespace ckpt::hdf5

@@ -120,7 +120,7 @@ class IndexReader {
   Status AddImplicit() {
     std::uint64_t size = 0;
     if (!CheckedMul(static_cast<std::uint64_t>(num_chunks_), chunk_bytes_, &size) ||
-        !RangeFits(layout_.index_at, size, file_.file().size_bytes())) {
+        !RangeFits(layout_.index_at, size, file_.size_bytes())) {
       return file_.Bad(layout_.index_at, "the chunks of a data set reach past the file");
     }
     for (std::uint64_t c = 0; c < static_cast<std::uint64_t>(num_chunks_); ++c) {
@@ -163,7 +163,7 @@ class IndexReader {
     array.page = std::uint64_t{1} << page_bits;
     if (array.block_at != kUndefined &&
         (!CheckedMul(array.count, array.entry_bytes, &array.length) ||
-         array.length > file_.file().size_bytes())) {
+         array.length > file_.size_bytes())) {
       return file_.Bad(at, "an array of chunks reaches past the file");
     }
     return array;

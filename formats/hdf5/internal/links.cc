@@ -211,8 +211,10 @@ Result<std::uint64_t> ReadSuperblock(StructureFile& file) {
   CKPT_ASSIGN_OR_RETURN(const std::uint64_t root, version < 2
                                                       ? ReadOldSuperblock(file, version, base, end)
                                                       : ReadNewSuperblock(file, base, end));
-  if (base != 0) return file.Unsupported(0, "addresses that do not count from the file's start");
-  const std::uint64_t size = file.file().size_bytes();
+  // A superblock that was moved with all behind it still names its old place, as `base`.
+  if (end < base) return file.Bad(0, "the file ends before its superblock");
+  end -= base;
+  const std::uint64_t size = file.size_bytes();
   if (end > size) {
     return Error(ErrorKind::kTruncated, "the file is shorter than its superblock says")
         .File(file.file().name())

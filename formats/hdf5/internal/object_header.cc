@@ -57,7 +57,7 @@ class HeaderReader {
     is_new_ = true;
     // Signature, version, flags, times, phases, size: at most so many bytes.
     constexpr std::uint64_t kMaxPrefixBytes = 6 + 16 + 4 + 8;
-    const std::uint64_t there = file_.file().size_bytes() - header_.at;
+    const std::uint64_t there = file_.size_bytes() - header_.at;
     CKPT_ASSIGN_OR_RETURN(const Bytes prefix,
                           file_.Read(header_.at, std::min(kMaxPrefixBytes, there)));
     FieldReader fields(prefix, header_.at);

@@ -175,7 +175,9 @@ Result<std::vector<Piece>> PieceFinder::FindSegments(const OpenedFile& file, con
                 .offset_bytes = segment.offset_bytes,
                 .size_bytes = segment.size_bytes,
                 .form = {.byte_swapped = set.type.byte_swapped, .strides = strides}};
-    if (!segment.file.empty()) {
+    if (segment.file.empty()) {
+      CKPT_ASSIGN_OR_RETURN(piece.offset_bytes, file.file->OffsetInFile(segment.offset_bytes));
+    } else {
       CKPT_ASSIGN_OR_RETURN(piece.file, files_.Resolve(segment.file));
     }
     return piece;
@@ -234,9 +236,10 @@ Result<std::vector<Piece>> PieceFinder::FindChunks(OpenedFile& file, const DataS
     if (!stored.insert(chunk.offsets).second) {
       return file.file->Bad(chunk.at, "two chunks of a data set have one place");
     }
+    CKPT_ASSIGN_OR_RETURN(const std::uint64_t offset, file.file->OffsetInFile(chunk.at));
     Piece piece{.box = Box{.offsets = chunk.offsets, .sizes = chunk_shape},
                 .file = file.name,
-                .offset_bytes = chunk.at,
+                .offset_bytes = offset,
                 .size_bytes = chunk.size_bytes,
                 .form = {.coding = applied->empty() ? Coding::kRaw : Coding::kFiltered,
                          .byte_swapped = set.type.byte_swapped,
@@ -277,7 +280,7 @@ Result<OpenedFile*> PieceFinder::OpenSource(OpenedFile& from, const std::string&
   OpenedFile opened;
   CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, files_.Open(resolved));
   opened.name = resolved;
-  opened.file = std::make_unique<StructureFile>(std::move(file));
+  CKPT_ASSIGN_OR_RETURN(opened.file, StructureFile::Open(std::move(file)));
   CKPT_ASSIGN_OR_RETURN(opened.root, ReadSuperblock(*opened.file));
   return &sources_.emplace(resolved, std::move(opened)).first->second;
 }

@@ -49,9 +49,10 @@ class Source final : public CheckpointSource {
       if (entry.size_bytes > kMaxObjectBytes) {
         return Error(ErrorKind::kResource, "the object is too large to show").File(file->name());
       }
-      StructureFile structure(file);
-      CKPT_ASSIGN_OR_RETURN(attribute.value, structure.Read(entry.offset_bytes, entry.size_bytes));
-      if (found->second.json_type.empty()) return Render(structure, attribute);
+      CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<StructureFile> structure,
+                            StructureFile::Open(file));
+      CKPT_ASSIGN_OR_RETURN(attribute.value, structure->Read(attribute.at, entry.size_bytes));
+      if (found->second.json_type.empty()) return Render(*structure, attribute);
       RenderedObject object{.type = found->second.json_type,
                             .json = std::string(AsText(attribute.value)),
                             .warnings = {}};
@@ -76,8 +77,10 @@ class Source final : public CheckpointSource {
     const Segment& origin = assembled_.origin;
     if (origin.size_bytes == 0) return std::shared_ptr<const Manifest>();
     CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file, OpenFile(0));
-    StructureFile structure(file);
-    CKPT_ASSIGN_OR_RETURN(const Bytes text, structure.Read(origin.offset_bytes, origin.size_bytes));
+    CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<StructureFile> structure,
+                          StructureFile::Open(file));
+    CKPT_ASSIGN_OR_RETURN(const Bytes text,
+                          structure->Read(origin.offset_bytes, origin.size_bytes));
     CKPT_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(AsText(text), file->name()));
     return std::make_shared<const Manifest>(std::move(manifest));
   }

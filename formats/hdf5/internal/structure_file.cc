@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -85,17 +86,38 @@ std::uint32_t Lookup3(ByteSpan bytes) {
   return c;
 }
 
-StructureFile::StructureFile(std::shared_ptr<const ReadableFile> file)
-    : file_(std::move(file)), budget_bytes_(kMiB) {
+Result<std::unique_ptr<StructureFile>> StructureFile::Open(
+    std::shared_ptr<const ReadableFile> file) {
+  constexpr std::uint64_t kSmallestUserBlock = 512;
+  std::array<std::byte, kSignature.size()> head = {};
+  std::uint64_t at = 0;
+  while (RangeFits(at, head.size(), file->size_bytes())) {
+    CKPT_RETURN_IF_ERROR(file->ReadAt(at, head));
+    if (AsText(head) == kSignature) return std::make_unique<StructureFile>(std::move(file), at);
+    at = std::max(2 * at, kSmallestUserBlock);
+  }
+  return std::make_unique<StructureFile>(std::move(file));
+}
+
+StructureFile::StructureFile(std::shared_ptr<const ReadableFile> file, std::uint64_t user_block)
+    : file_(std::move(file)), user_block_(user_block), budget_bytes_(kMiB) {
   std::uint64_t allowed = 0;
   const bool fits = CheckedMul(file_->size_bytes(), kTimesRead, &allowed) &&
                     CheckedAdd(allowed, budget_bytes_, &allowed);
   budget_bytes_ = fits ? allowed : kUndefined;
 }
 
+Result<std::uint64_t> StructureFile::OffsetInFile(std::uint64_t address) const {
+  std::uint64_t offset = 0;
+  if (CheckedAdd(address, user_block_, &offset)) return offset;
+  return Error(ErrorKind::kOutOfRange, "an address lies outside the file")
+      .File(file_->name())
+      .Actual(std::to_string(address));
+}
+
 Result<Bytes> StructureFile::Read(std::uint64_t offset, std::uint64_t length) {
-  const auto where = [&] { return DescribeRange(file_->name(), offset, length); };
-  if (!RangeFits(offset, length, file_->size_bytes())) {
+  const auto where = [&] { return DescribeRange(file_->name(), user_block_ + offset, length); };
+  if (!RangeFits(offset, length, size_bytes())) {
     return Error(ErrorKind::kOutOfRange, "a block of the structure lies outside the file")
         .File(where())
         .Actual(fmt::format("{} bytes in the file", file_->size_bytes()));
@@ -109,7 +131,7 @@ Result<Bytes> StructureFile::Read(std::uint64_t offset, std::uint64_t length) {
   }
   budget_bytes_ -= length + kBytesOfARead;
   Bytes bytes(length);
-  CKPT_RETURN_IF_ERROR(file_->ReadAt(offset, bytes));
+  CKPT_RETURN_IF_ERROR(file_->ReadAt(user_block_ + offset, bytes));
   return bytes;
 }
 
@@ -132,12 +154,12 @@ Result<std::shared_ptr<const Bytes>> StructureFile::ReadShared(std::uint64_t off
 
 Status StructureFile::Bad(std::uint64_t offset, std::string_view message) const {
   return Error(ErrorKind::kBadMetadata, message)
-      .File(fmt::format("{} [{}]", file_->name(), offset));
+      .File(fmt::format("{} [{}]", file_->name(), user_block_ + offset));
 }
 
 Status StructureFile::Unsupported(std::uint64_t offset, std::string_view message) const {
   return Error(ErrorKind::kUnsupported, message)
-      .File(fmt::format("{} [{}]", file_->name(), offset));
+      .File(fmt::format("{} [{}]", file_->name(), user_block_ + offset));
 }
 
 Status StructureFile::CheckSum(std::uint64_t offset, ByteSpan block) const {
@@ -147,7 +169,7 @@ Status StructureFile::CheckSum(std::uint64_t offset, ByteSpan block) const {
   const std::uint32_t computed = Lookup3(body);
   if (stored == computed) return OkStatus();
   return Error(ErrorKind::kChecksum, "the checksum of a block of the structure differs")
-      .File(DescribeRange(file_->name(), offset, block.size()))
+      .File(DescribeRange(file_->name(), user_block_ + offset, block.size()))
       .Expected(fmt::format("{:08x}", stored))
       .Actual(fmt::format("{:08x}", computed));
 }

@@ -53,12 +53,24 @@ class FieldReader {
 // The checksum of HDF5's blocks: Bob Jenkins' lookup3 of 2006, from zero.
 [[nodiscard]] std::uint32_t Lookup3(ByteSpan bytes);
 
+// A file may begin with a block of another program, as those of MATLAB do: of 512 bytes, or twice as
+// many, and so on. All addresses count from its end, where the superblock is; what is called an
+// offset in the file does not.
+//
 // For one thread.
 class StructureFile {
  public:
-  explicit StructureFile(std::shared_ptr<const ReadableFile> file);
+  // Looks for the superblock; without one the file has no such block. Errors: kIo.
+  static Result<std::unique_ptr<StructureFile>> Open(std::shared_ptr<const ReadableFile> file);
+
+  explicit StructureFile(std::shared_ptr<const ReadableFile> file, std::uint64_t user_block = 0);
 
   [[nodiscard]] const ReadableFile& file() const { return *file_; }
+  [[nodiscard]] std::uint64_t user_block() const { return user_block_; }
+  // From the superblock to the end.
+  [[nodiscard]] std::uint64_t size_bytes() const { return file_->size_bytes() - user_block_; }
+  // Errors: kOutOfRange (no file is so large).
+  [[nodiscard]] Result<std::uint64_t> OffsetInFile(std::uint64_t address) const;
   [[nodiscard]] const std::shared_ptr<const ReadableFile>& shared() const { return file_; }
 
   // Errors: kOutOfRange (the block reaches past the file), kResource (too large, or blocks are read
@@ -78,6 +90,7 @@ class StructureFile {
 
  private:
   std::shared_ptr<const ReadableFile> file_;
+  std::uint64_t user_block_;
   std::uint64_t budget_bytes_;
   std::map<std::uint64_t, std::shared_ptr<const Bytes>> shared_;
 };

@@ -131,6 +131,35 @@ TEST_F(Hdf5DamageTest, AFileThatWasCutOffIsRefused) {
   }
 }
 
+// It still says that it is at the start of the file, as h5jam leaves it. h5py says the truth in
+// tests/interop.
+TEST_F(Hdf5DamageTest, ABlockBeforeTheSuperblockIsSkipped) {
+  const auto values = [&](const std::string& content) {
+    std::map<std::string, std::string> found;
+    const auto source = OpenBytes(content);
+    EXPECT_THAT(source, IsOk());
+    if (!source.ok()) return found;
+    for (const GlobalTensor& tensor : (*source)->index().tensors()) {
+      const auto digest = DigestTensor(**source, tensor, HashAlgorithm::kSha256, kBudget);
+      found[tensor.key] = digest.ok() ? *digest : digest.status().ToString();
+    }
+    for (const ObjectEntry& object : (*source)->index().objects()) {
+      const auto rendered = (*source)->ReadObject(object);
+      found[object.key] = rendered.ok() ? rendered->json : rendered.status().ToString();
+    }
+    return found;
+  };
+  for (const char* name : {"earliest.h5", "latest.h5"}) {
+    const std::string plain = Content(name);
+    for (const std::size_t block : {512U, 4096U}) {
+      EXPECT_EQ(values(std::string(block, 'x') + plain), values(plain)) << name << " " << block;
+    }
+    EXPECT_THAT(OpenBytes(std::string(513, 'x') + plain), FailsWith(ErrorKind::kBadMetadata));
+    const std::string cut = std::string(512, 'x') + plain.substr(0, plain.size() - 100);
+    EXPECT_THAT(OpenBytes(cut), FailsWith(ErrorKind::kTruncated));
+  }
+}
+
 TEST_F(Hdf5DamageTest, AChecksumThatDiffersIsAnError) {
   std::string content = Content("latest.h5");
   content[20] = 'x';  // of the superblock
