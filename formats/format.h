@@ -126,6 +126,9 @@ struct Format {
   // How the files of a source that `open` returned divide its tensors, so that they can be written
   // again as they are. Null: the format's files have no names of their own to keep.
   std::vector<ManifestShard> (*describe_shards)(const CheckpointSource& source) = nullptr;
+  // The objects that a checkpoint has whose files are written again as they are: keys, and texts,
+  // which are their values. Null where `describe_shards` is.
+  std::vector<SideText> (*texts_of_shards)(std::span<const ManifestShard> shards) = nullptr;
 
   // Of a format whose checkpoint is one file: whether `file`, which lies beside `target`, is one of
   // those that `plan_weights` writes there. Errors: kAlreadyExists (it has the name of one, and is

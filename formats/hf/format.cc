@@ -35,6 +35,7 @@ constinit const Format kFormat = {.name = kName,
                                   .recognise = &Recognise,
                                   .open = &Open,
                                   .plan_weights = &safetensors::PlanWeights,
-                                  .describe_shards = &safetensors::DescribeShards};
+                                  .describe_shards = &safetensors::DescribeShards,
+                                  .texts_of_shards = &safetensors::TextsOfShards};
 
 }  // namespace ckpt::hf

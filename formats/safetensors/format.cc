@@ -6,6 +6,7 @@
 
 #include "core/base/endian.h"
 #include "formats/safetensors/header.h"
+#include "formats/safetensors/internal/assemble_index.h"
 #include "formats/safetensors/internal/writer.h"
 #include "formats/safetensors/sharded_index.h"
 #include "formats/safetensors/source.h"
@@ -102,6 +103,19 @@ std::vector<ManifestShard> DescribeShards(const CheckpointSource& source) {
   return shards;
 }
 
+std::vector<SideText> TextsOfShards(std::span<const ManifestShard> shards) {
+  std::vector<LoadedShard> files;
+  for (const ManifestShard& shard : shards) {
+    files.push_back(
+        {.name = shard.file, .header = {.metadata = shard.metadata, .tensors = {}}, .info = {}});
+  }
+  std::vector<SideText> texts;
+  for (Note& note : NotesOf(files)) {
+    texts.push_back({.name = std::move(note.key), .content = std::move(note.text)});
+  }
+  return texts;
+}
+
 constinit const Format kFormat = {.name = "safetensors",
                                   .assets_directory = {},
                                   .directory_signs = "*.safetensors",
@@ -110,6 +124,7 @@ constinit const Format kFormat = {.name = "safetensors",
                                   .explain = &Explain,
                                   .open = &OpenSafetensors,
                                   .plan_weights = &PlanWeights,
-                                  .describe_shards = &DescribeShards};
+                                  .describe_shards = &DescribeShards,
+                                  .texts_of_shards = &TextsOfShards};
 
 }  // namespace ckpt::safetensors

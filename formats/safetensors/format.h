@@ -2,6 +2,7 @@
 #ifndef CKPT_FORMATS_SAFETENSORS_FORMAT_H_
 #define CKPT_FORMATS_SAFETENSORS_FORMAT_H_
 
+#include <span>
 #include <vector>
 
 #include "formats/format.h"
@@ -19,6 +20,8 @@ extern const Format kFormat;
 
 // How the files of a SafetensorsSource divide its tensors; nothing of another source.
 [[nodiscard]] std::vector<ManifestShard> DescribeShards(const CheckpointSource& source);
+// `texts_of_shards`: what the headers say besides the tensors.
+[[nodiscard]] std::vector<SideText> TextsOfShards(std::span<const ManifestShard> shards);
 
 }  // namespace ckpt::safetensors
 

@@ -19,6 +19,7 @@
 #include "core/base/quote.h"
 #include "core/base/warning.h"
 #include "core/io/path.h"
+#include "core/json/json_writer.h"
 #include "core/manifest/manifest_text.h"
 #include "formats/registry/stored_run.h"
 
@@ -172,6 +173,20 @@ void KeepPaths(const OpenModelOptions& options, PreparedConversion& prepared,
       Warning(ErrorKind::kUnsupported,
               "keys of the nested object are the same as text, so the target is one flat mapping",
               model.checkpoint->path.string()));
+}
+
+// What the files said besides tensors is written again with them. So it is not left out, unless the
+// source has another value for it.
+Status CountTextsOfShards(const std::vector<SideText>& texts, ModelSource& model) {
+  for (const SideText& text : texts) {
+    const ObjectEntry* const object = model.source().index().FindObject(text.name);
+    if (object == nullptr) continue;
+    CKPT_ASSIGN_OR_RETURN(const RenderedObject read, model.source().ReadObject(*object));
+    if (read.json != JsonQuote(text.content)) continue;
+    std::erase_if(model.left_out,
+                  [&](const LeftOutEntry& entry) { return entry.key == text.name; });
+  }
+  return OkStatus();
 }
 
 // What a target of one file holds besides tensors.
@@ -357,12 +372,9 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
   const bool repacks = options.max_shard_bytes != 0 || options.files != 0;
   std::vector<ManifestShard> shards = RemainingShards(model, prepared.origin.shards);
   if (!repacks && ShardsFit(shards, request.tensors)) request.shards = std::move(shards);
-  if (!request.shards.empty() && target.keeps_shards() &&
-      model.checkpoint->format->keeps_shards()) {
-    // What the headers of the files say is written again with them.
-    std::erase_if(prepared.model.left_out, [&](const LeftOutEntry& entry) {
-      return model.source().index().FindObject(entry.key) != nullptr;
-    });
+  if (target.texts_of_shards) {
+    CKPT_RETURN_IF_ERROR(
+        CountTextsOfShards(target.texts_of_shards(request.shards), prepared.model));
   }
   CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, request));
   request.is_cast = prepared.changes_dtype;

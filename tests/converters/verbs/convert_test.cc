@@ -371,11 +371,13 @@ TEST_F(ConvertTest, WhatHeadersOfSafetensorsSayIsCarriedOrListed) {
   AppendLe(std::uint64_t{header.size()}, file);
   Append(header + "x", file);
   ASSERT_THAT(WriteSmallFile(PosixStorage(), source, file), IsOk());
-  const auto dropped = [&](const std::string& to) {
+  const auto dropped = [&](const Path& from, const std::string& to, const Path& target,
+                           const std::map<std::string, std::string>& rename = {}) {
     ConvertOptions options;
-    options.source = source;
-    options.target = dir_.path() / to;
+    options.source = from;
+    options.target = target;
     options.to.container = *FindFormat(to);
+    options.model.rename = rename;
     std::vector<std::string> keys;
     const auto report = Convert(options);
     EXPECT_THAT(report, IsOk()) << to;
@@ -383,14 +385,28 @@ TEST_F(ConvertTest, WhatHeadersOfSafetensorsSayIsCarriedOrListed) {
     for (const LeftOutEntry& entry : report->dropped) keys.push_back(entry.key);
     return keys;
   };
-  EXPECT_THAT(dropped("torch_save"), ::testing::ElementsAre("__metadata__.note"));
+  const auto note_in = [](const Path& path) {
+    const auto opened = OpenCheckpoint(PosixStorage(), path, {});
+    EXPECT_THAT(opened, IsOk());
+    const ObjectEntry* const note = opened->source->index().FindObject("__metadata__.note");
+    return note == nullptr ? "absent" : opened->source->ReadObject(*note).value().json;
+  };
+  EXPECT_THAT(dropped(source, "torch_save", dir_.path() / "torch_save"),
+              ::testing::ElementsAre("__metadata__.note"));
   for (const std::string to : {"dcp", "hdf5", "safetensors"}) {
-    EXPECT_THAT(dropped(to), ::testing::IsEmpty()) << to;
-    const auto target = OpenCheckpoint(PosixStorage(), dir_.path() / to, {});
-    ASSERT_THAT(target, IsOk());
-    const ObjectEntry* const note = target->source->index().FindObject("__metadata__.note");
-    ASSERT_NE(note, nullptr) << to;
-    EXPECT_EQ(target->source->ReadObject(*note).value().json, R"("mine")") << to;
+    const Path target = dir_.path() / to;
+    EXPECT_THAT(dropped(source, to, target), ::testing::IsEmpty()) << to;
+    EXPECT_EQ(note_in(target), R"("mine")") << to;
+    // And the way back.
+    const Path back = dir_.path() / ("back-" + to);
+    EXPECT_THAT(dropped(target, "safetensors", back), ::testing::IsEmpty()) << to;
+    EXPECT_EQ(note_in(back), R"("mine")") << to;
+    // Other files have headers of their own.
+    const Path other = dir_.path() / ("other-" + to);
+    EXPECT_THAT(dropped(target, "safetensors", other, {{"a", "b"}}),
+                ::testing::ElementsAre("__metadata__.note"))
+        << to;
+    EXPECT_EQ(note_in(other), "absent") << to;
   }
 }
 
