@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/pickle/internal/python_values.h"
 #include "formats/pickle/text.h"
 
 namespace ckpt::pickle {
@@ -92,12 +93,17 @@ std::string Repr(const Graph& graph, NodeId node, int depth, std::uint64_t& cost
     case NodeKind::kGlobal:
       if (graph.module(node) == "torch") return "torch." + std::string(graph.name(node));
       break;
+    case NodeKind::kCall:  // the bytes of protocols 0 to 2
+      if (const auto bytes = BytesOf(graph, node)) {
+        cost += bytes->size();
+        return Quoted(*bytes, true);
+      }
+      break;
     case NodeKind::kByteArray:
     case NodeKind::kList:
     case NodeKind::kDict:
     case NodeKind::kSet:
     case NodeKind::kFrozenSet:
-    case NodeKind::kCall:
     case NodeKind::kInstance:
     case NodeKind::kPersistent:
     case NodeKind::kRecord:

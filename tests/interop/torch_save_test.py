@@ -127,7 +127,8 @@ def assert_same(ours, theirs, path=()):
 
 
 MIXED = {"a.b": torch.ones(3), "a": {"c": torch.zeros(2)}, 5: "five", "lists": [1, {"x": torch.ones(2)}, [torch.zeros(1), {"y": None}]],
-         "deep": {"l": [[{"z": [torch.ones(1)]}]]}, "nothing": {"l": []}, "seen": {(1, 2): 3, None: 4}}
+         "deep": {"l": [[{"z": [torch.ones(1)]}]]}, "nothing": {"l": []}, "seen": {(1, 2): 3, None: 4},
+         b"\xffb": torch.ones(1), "bytes": {b"": 1, (b"x'", 2): torch.zeros(1)}}
 
 
 @pytest.mark.parametrize("state", [training_state, lambda: MIXED], ids=["training", "mixed"])

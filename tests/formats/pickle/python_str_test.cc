@@ -44,6 +44,12 @@ TEST(PythonStrTest, SpellsOtherKeysAsPythonDoes) {
   EXPECT_EQ(Of(PythonStr, Text("a'b")), "a'b");
   EXPECT_EQ(Of(PythonStr, Raw("\xFF\n\x01z'"s)), R"(b"\xff\n\x01z'")");
   EXPECT_EQ(Of(PythonStr, Raw("\x7F\x80")), R"(b'\x7f\x80')");
+  // As protocols 0 to 2 spell bytes: each is the character of its number.
+  EXPECT_EQ(Of(PythonStr, Call("_codecs", "encode", Then({Text("\u007f\u0080'"), Text("latin1")}))),
+            R"(b"\x7f\x80'")");
+  EXPECT_EQ(Of(PythonStr, Call("builtins", "bytes", Then({}))), "b''");
+  EXPECT_EQ(Of(PythonStr, Call("_codecs", "encode", Then({Text("a"), Text("rot13")}))),
+            "<_codecs.encode>");
   EXPECT_EQ(Of(PythonStr, Tuple({})), "()");
   EXPECT_EQ(Of(PythonStr, Tuple({Int(1)})), "(1,)");
   EXPECT_EQ(Of(PythonStr, Tuple({Int(1), Text("a"), Tuple({Float(2)})})), "(1, 'a', (2.0,))");
