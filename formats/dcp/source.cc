@@ -8,6 +8,7 @@
 #include "core/base/checked_math.h"
 #include "core/base/units.h"
 #include "formats/dcp/internal/directory.h"
+#include "formats/pickle/object_json.h"
 #include "formats/torch_save/object_item.h"
 #include "formats/torch_save/tensor_rebuild.h"
 #include "formats/torch_save/torch_container.h"
@@ -27,6 +28,12 @@ constexpr std::uint64_t kMaxObjectBytes = 256 * kMiB;
 // How many bytes of parsed headers of blobs are kept in all.
 constexpr std::uint64_t kMaxBlobHeaderBytes = 64 * kMiB;
 
+// Whether it is a library's own kind of tensor, of which `.metadata` tells nothing.
+bool IsOfOwnClass(const pickle::Graph& graph, pickle::NodeId node) {
+  return graph.kind(node) == pickle::NodeKind::kCall &&
+         graph.IsGlobal(graph.callable(node), "torch._tensor", "_rebuild_from_type_v2");
+}
+
 // The archive's one tensor, checked against what the metadata say about its chunk. `has_crc`:
 // whether its bytes were compared with a checksum.
 Result<StoredArray> TensorOfItem(const DecodedItem& item, DType dtype, DimsView sizes,
@@ -35,8 +42,15 @@ Result<StoredArray> TensorOfItem(const DecodedItem& item, DType dtype, DimsView 
       const TorchContainer container,
       torch_save::OpenZipContainer(item.file, item.offset_bytes, item.size_bytes));
   const std::string where = DescribeRange(item.file->name(), item.offset_bytes, item.size_bytes);
-  if (torch_save::TensorFormOf(container.pickle.graph, container.pickle.root) !=
-      TensorForm::kDense) {
+  const pickle::Graph& graph = container.pickle.graph;
+  const TensorForm form = torch_save::TensorFormOf(graph, container.pickle.root);
+  if (form == TensorForm::kOther || IsOfOwnClass(graph, container.pickle.root)) {
+    return Error(ErrorKind::kUnsupported, "only the tensor's class knows its elements")
+        .File(where)
+        .Actual(pickle::ClassName(graph, container.pickle.root))
+        .Hint("load it with that class, and save plain tensors");
+  }
+  if (form == TensorForm::kNone) {
     return Error(ErrorKind::kBadItem, "the item does not hold a tensor").File(where);
   }
   Result<RebuiltTensor> rebuilt = torch_save::RebuildTensor(container, container.pickle.root);

@@ -49,6 +49,19 @@ def test_tensors_in_objects_are_shown_by_digest(written):
         assert tools.inspect("verify", folder / f"{name}.pt")["ok"]
 
 
+def test_tensors_of_a_librarys_own_class_are_refused_by_its_name(written, tmp_path):
+    folder, sums = written
+    assert "Packed" in warnings_of(folder / "packed.pt")["packed"]["actual"]
+    # In DCP `.metadata` has them as tensors like others: only the item tells.
+    for command in (("ckpt-inspect", "verify", folder / "packed"), ("ckpt-convert", "convert", folder / "packed", tmp_path / "out", "--to", "dcp")):
+        code, document, _ = tools.run(*command, "--json")
+        error, = document["problems" if "verify" in command else "errors"]
+        assert code != 0 and error["kind"] == "unsupported" and error["tensor"] == "packed" and "Packed" in error["actual"], document
+    assert not (tmp_path / "out").exists()
+    tools.convert("convert", folder / "packed", tmp_path / "rest", "--to", "dcp", "--drop", "packed")
+    assert tools.digests(tmp_path / "rest") == {"w": sums["whole"]}
+
+
 @pytest.mark.parametrize("name,options,refusal", [
     ("root", [], (3, "not_found")),
     ("dataclass", ["--match", "state*"], (2, "usage")),

@@ -10,6 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import torch
 import torch.distributed
+import torch.distributed.checkpoint
 import torch.multiprocessing
 
 try:
@@ -31,6 +32,26 @@ class State:
 
 def sha256(tensor):
     return hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()
+
+
+class Packed(torch.Tensor):
+    """A tensor in two, as libraries that quantise keep one."""
+
+    @staticmethod
+    def __new__(cls, codes, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=torch.float32)
+
+    def __init__(self, codes, scale):
+        self.codes, self.scale = codes, scale
+
+    def __reduce_ex__(self, protocol):
+        return torch._tensor._rebuild_from_type_v2, (Packed, Packed, (self.codes, self.scale), {})
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.is_pinned.default:
+            return False
+        return Packed(args[0].codes, args[0].scale)  # detach, clone, view: all that a save asks for
 
 
 def on_rank(rank, folder, store):
@@ -56,6 +77,9 @@ def write(folder, store):
     torch.save(State(WHOLE, 3), folder / "root.pt")
     torch.save({"storage": WHOLE.untyped_storage()}, folder / "storage.pt")
     torch.save({"a.b": WHOLE, "a": {"b": WHOLE + 1}, 1: WHOLE + 2, "1": WHOLE + 3, "x.y": WHOLE}, folder / "names.pt")
+    packed = Packed(torch.arange(12, dtype=torch.int8).reshape(3, 4), torch.ones(3))
+    torch.save({"packed": packed, "w": WHOLE}, folder / "packed.pt")
+    torch.distributed.checkpoint.save({"packed": packed, "w": WHOLE}, checkpoint_id=str(folder / "packed"))
     module = torch.nn.Linear(4, 3)
     torch.jit.script(module).save(str(folder / "script.pt"))
     torch.export.save(torch.export.export(module, (WHOLE,)), str(folder / "program.pt2"))
