@@ -25,6 +25,11 @@
 namespace ckpt {
 namespace {
 
+// Of an object, with the tensors in it.
+std::uint64_t BytesOf(const CheckpointSource& source, const ObjectEntry& object) {
+  return object.size_bytes + source.HeldBytes(object);
+}
+
 constexpr std::uint64_t kMaxMappingBytes = 16 * kMiB;
 
 bool MatchesAny(const std::vector<std::string>& patterns, std::string_view key) {
@@ -339,7 +344,7 @@ Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
         match.layout.ignores.begin(), match.layout.ignores.end(),
         [&](const layout::IgnoreRule& r) { return MatchesGlob(r.pattern, object.key); });
     const bool is_known = rule != match.layout.ignores.end();
-    model.left_out.push_back({object.key, object.size_bytes,
+    model.left_out.push_back({object.key, BytesOf(model.source(), object),
                               is_known ? rule->reason : "no part of the weights",
                               is_known && rule->is_bookkeeping});
   }
@@ -423,7 +428,8 @@ Result<ModelSource> TakeAsStored(Storage& storage,
     model.stored.push_back({.key = offered.tensors[t].key, .position = offered.positions[t]});
   }
   for (const ObjectEntry& object : model.source().index().objects()) {
-    model.left_out.push_back({object.key, object.size_bytes, "the target holds tensors alone"});
+    model.left_out.push_back(
+        {object.key, BytesOf(model.source(), object), "the target holds tensors alone"});
   }
   return model;
 }

@@ -78,6 +78,9 @@ class CheckpointSource {
   // Errors: kBadItem and the file errors of Locate.
   [[nodiscard]] virtual Result<RenderedObject> ReadObject(const ObjectEntry& object) const = 0;
 
+  // Bytes of the tensors that an object holds, where ObjectEntry::size_bytes does not count them.
+  [[nodiscard]] virtual std::uint64_t HeldBytes(const ObjectEntry& /*object*/) const { return 0; }
+
   // Whether the checkpoint is one object in one file. For an entry with the empty key, ReadObject
   // then returns all of it.
   [[nodiscard]] virtual bool is_one_object() const { return false; }

@@ -34,6 +34,9 @@ class TorchRepositorySource final : public CheckpointSource {
   [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
+  [[nodiscard]] std::uint64_t HeldBytes(const ObjectEntry& object) const override {
+    return files_[object.file]->HeldBytes(object);
+  }
   Status VerifyRest() const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
   [[nodiscard]] Protection protection() const override;

@@ -241,6 +241,7 @@ Status TorchSaveSource::NameHidden(const std::function<ObjectEntry(const std::st
     if (entry->second != node) continue;
     if (is_new) builder.AddObject(make(holder.key));
     values_.erase(node);
+    held_bytes_[holder.key] = holder.bytes;
     for (const StorageExtent* storage : holder.storages) {
       held_.insert(storage);
       hidden.erase(storage);
@@ -358,6 +359,11 @@ Result<std::string> TorchSaveSource::OutlineMember(std::string_view member) cons
     return Error(ErrorKind::kNotFound, "no such member").Tensor(member);
   }
   return pickle::RenderJson(graph, node);
+}
+
+std::uint64_t TorchSaveSource::HeldBytes(const ObjectEntry& object) const {
+  const auto found = held_bytes_.find(object.key);
+  return found == held_bytes_.end() ? 0 : found->second;
 }
 
 EntryPaths TorchSaveSource::Paths() const {

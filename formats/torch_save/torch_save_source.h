@@ -47,6 +47,7 @@ class TorchSaveSource final : public CheckpointSource {
   // An entry of index().objects(); or the whole pickled object, its tensors by SHA-256, for an
   // entry with the empty key; or, for one of members(), what is under it.
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
+  [[nodiscard]] std::uint64_t HeldBytes(const ObjectEntry& object) const override;
   [[nodiscard]] bool is_one_object() const override { return true; }
   [[nodiscard]] EntryPaths Paths() const override;
   // The keys of the pickled object that are text, if it is a dict.
@@ -90,7 +91,8 @@ class TorchSaveSource final : public CheckpointSource {
   CheckpointIndex index_;
   std::unordered_map<std::string, torch_save::RebuiltTensor> tensors_;
   std::unordered_map<std::string, pickle::NodeId> objects_;
-  std::unordered_set<pickle::NodeId> values_;  // objects that hold no tensors
+  std::unordered_set<pickle::NodeId> values_;                  // objects that hold no tensors
+  std::unordered_map<std::string, std::uint64_t> held_bytes_;  // by the keys of objects
   Storages held_;  // by objects: compared with their checksums when those are read
   Protection protection_ = Protection::kNone;
   mutable Mutex mutex_;

@@ -52,6 +52,9 @@ def test_tensors_in_objects_are_shown_by_digest(written):
 def test_tensors_of_a_librarys_own_class_are_refused_by_its_name(written, tmp_path):
     folder, sums = written
     assert "Packed" in warnings_of(folder / "packed.pt")["packed"]["actual"]
+    for target in ("dcp", "safetensors", "torch_save"):
+        left, = tools.convert("convert", folder / "packed.pt", tmp_path / f"of-file-{target}", "--to", target)["dropped"]
+        assert left["key"] == "packed" and left["bytes"] == 12 + 3 * 4
     # In DCP `.metadata` has them as tensors like others: only the item tells.
     for command in (("ckpt-inspect", "verify", folder / "packed"), ("ckpt-convert", "convert", folder / "packed", tmp_path / "out", "--to", "dcp")):
         code, document, _ = tools.run(*command, "--json")
