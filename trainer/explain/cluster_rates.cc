@@ -16,6 +16,9 @@ constexpr std::string_view kSeconds = "s";
 constexpr std::string_view kRows = "rows";
 // Ledgers of the steps of d1 and of m1 with balanced experts, gradients in bfloat16.
 constexpr std::string_view kLedgers = "d1 and m1 together: docs/bench/2026-11-24-cuda-one-gpu.md";
+constexpr std::string_view kNewerPasses =
+    "d1 and m1 together: docs/bench/2026-11-26-norm-and-heads.md";
+constexpr std::string_view kNewerRouter = "m1: docs/bench/2026-11-25-cuda-kernels.md";
 constexpr std::string_view kLedgerOfExperts = "m1: docs/bench/2026-11-24-cuda-one-gpu.md";
 constexpr std::string_view kTiles = "the kernel's own: trainer/ops/cuda/grouped_products.cu";
 constexpr std::string_view kTuning =
@@ -34,12 +37,12 @@ constexpr std::array kGpus = {GpuRates{
     .expert_sum_rows = {64, kRows, kTiles},
     .attention_flops = {367e12, kFlops, kLedgers},
     .attention_backward_ratio = {3.25, "", kLedgers},
-    .norm_bytes = {3.28e12, kBytes, kLedgers},
-    .query_key_bytes = {2.34e12, kBytes, kLedgers},
+    .norm_bytes = {3.74e12, kBytes, kNewerPasses},
+    .query_key_bytes = {3.41e12, kBytes, kNewerPasses},
     .activation_bytes = {4.2e12, kBytes, kLedgers},
     .expert_row_bytes = {3.87e12, kBytes, kLedgerOfExperts},
-    .loss_bytes = {3.63e12, kBytes, kLedgers},
-    .square_bytes = {2.95e12, kBytes, kLedgers},
+    .loss_bytes = {4.08e12, kBytes, kNewerPasses},
+    .square_bytes = {3.55e12, kBytes, "d1 and m1 together: docs/bench/2026-11-26-cuda.md"},
     .sum_bytes = {2.62e12, kBytes,
                   "m1's 13.0 GB in 4.96 ms: docs/bench/2026-11-25-cuda-two-gpus.md"},
     .copy_bytes = {3.4e12, kBytes,
@@ -47,8 +50,8 @@ constexpr std::array kGpus = {GpuRates{
                    "11.8 ms for 19.4 and 41.4 GB, docs/bench/2026-11-26-cuda-terms.md"},
     .update_bytes = {4.17e12, kBytes, kLedgers},
     .host_copy_bytes = {55e9, kBytes, "copies from and to page-locked memory, measured"},
-    .router_seconds = {10.7e-9, kSeconds, kLedgerOfExperts},
-    .gap_seconds = {112e-6, kSeconds, kLedgers},
+    .router_seconds = {6.3e-9, kSeconds, kNewerRouter},
+    .gap_seconds = {52e-6, kSeconds, "d1 and m1 together: docs/bench/2026-11-25-cuda-kernels.md"},
     .gather_bytes = {390e9, kBytes,
                      "copies by copy engines between two GPUs over NVLink, both at once, measured"},
     .reduce_bytes = {390e9, kBytes, "the same copies, of gradients; what adds them is apart"},
