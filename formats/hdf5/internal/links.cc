@@ -211,7 +211,8 @@ Result<std::uint64_t> ReadSuperblock(StructureFile& file) {
   CKPT_ASSIGN_OR_RETURN(const std::uint64_t root, version < 2
                                                       ? ReadOldSuperblock(file, version, base, end)
                                                       : ReadNewSuperblock(file, base, end));
-  // A superblock that was moved with all behind it still names its old place, as `base`.
+  // A superblock that was moved with all behind it still names its old place, as `base`. Then the
+  // file ends where that puts its end: the HDF5 library reads nothing behind it.
   if (end < base) return file.Bad(0, "the file ends before its superblock");
   end -= base;
   const std::uint64_t size = file.size_bytes();
@@ -221,6 +222,9 @@ Result<std::uint64_t> ReadSuperblock(StructureFile& file) {
         .Expected(fmt::format("{} bytes", end))
         .Actual(fmt::format("{} bytes", size))
         .Hint("the copy is incomplete: fetch the file again");
+  }
+  if (base != file.user_block() && end != size) {
+    return file.Bad(0, "the superblock says that it lies elsewhere");
   }
   return root;
 }
