@@ -47,6 +47,11 @@ def damaged(kind, message, *, tensor=None, file=None, digest=3, also=()):
     return Outcome(1, 0, digest, (Finding(kind, message, tensor, file), *also))
 
 
+def not_understood(message, *, tensor=None, file=None, digest=3):
+    """Listed, but of a kind that is not known: not delivered, and not called damaged."""
+    return Outcome(3, 0, digest, (Finding("unsupported", message, tensor, file),))
+
+
 def warned(kind, message, *, tensor=None, file=None, also=()):
     """Read with a warning: nothing of it can make a tensor wrong."""
     return Outcome(0, 0, 0, (Finding(kind, message, tensor, file, "warning"), *also))

@@ -3,7 +3,7 @@ import struct
 
 import pickle_bytes as p
 import zip_bytes as z
-from corpus_case import Group, HARMLESS, damaged, one_file, refused, warned, warning, error, without_tensors
+from corpus_case import Group, HARMLESS, damaged, not_understood, one_file, refused, warned, warning, error, without_tensors
 
 group = Group("pickle")
 CASES = group.cases
@@ -243,9 +243,9 @@ group.add("global-name-long", "a class name of a megabyte, named thousands of ti
           beside(p.Raw(p.enc("m" * 1000000) + b"q\0" + p.enc("n") + b"q\x01" + b"00](" + b"h\0h\x01\x93" * 100000 + b"e")),
           refused("resource", "a class's name of more than 4096 bytes"))
 group.add("tensor-built", "a state for a tensor that is there already: torch takes another storage for it",
-          beside(p.Raw(p.enc(p.tensor()) + p.enc((1, 2)) + b"b")), damaged("unsupported", "the pickle changes the tensor after it was rebuilt", tensor="x"))
+          beside(p.Raw(p.enc(p.tensor()) + p.enc((1, 2)) + b"b")), not_understood("the pickle changes the tensor after it was rebuilt", tensor="x"))
 group.add("tensor-set-item", "elements set in a tensor",
-          beside(p.Raw(p.enc(p.tensor()) + b"K\0K\1s")), damaged("unsupported", "the pickle changes the tensor after it was rebuilt", tensor="x"))
+          beside(p.Raw(p.enc(p.tensor()) + b"K\0K\1s")), not_understood("the pickle changes the tensor after it was rebuilt", tensor="x"))
 group.add("nested-frozensets", "48 sets, one in the other: exponential if each level is looked at twice",
           beside(p.Raw(b"(" * 48 + b"N" + b"\x91" * 48)), HARMLESS)
 group.add("tuple-of-tuples-key", "eight levels of a thousand references each as a key: 10^24 texts",

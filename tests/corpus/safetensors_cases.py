@@ -3,7 +3,7 @@ import json
 import struct
 
 import safetensors_bytes as s
-from corpus_case import Group, HARMLESS, damaged, error, one_file, refused, warned
+from corpus_case import Group, HARMLESS, damaged, error, not_understood, one_file, refused, warned
 
 group = Group("safetensors")
 CASES = group.cases
@@ -93,8 +93,8 @@ for name, (text, kind, message) in FIELDS.items():
 group.add("sub-byte-odd", "three halves of a byte", st(s.file({"w": s.entry((3,), "F4", (0, 2))}, b"\0\0")), bad("size_mismatch", "tensor ends inside a byte", "w"))
 group.add("sub-byte-6", "five times six bits", st(s.file({"w": s.entry((5,), "F6_E2M3", (0, 4))}, b"\0" * 4)), bad("size_mismatch", "tensor ends inside a byte", "w"))
 group.add("sub-byte-scalar", "half a byte without dims", st(s.file({"w": s.entry((), "F4", (0, 1))}, b"\0")), bad("size_mismatch", "tensor ends inside a byte", "w"))
-group.add("sub-byte-rows", "rows that end inside a byte", st(s.file({"w": s.entry((2, 3), "F4", (0, 3))}, b"\0" * 3)), damaged("unsupported", "F4 tensor whose rows are not whole bytes", tensor="w"))
-group.add("dtype-without-torch", "a dtype that torch has not", st(s.file({"w": s.entry((4,), "F6_E3M2", (0, 3))}, b"\0" * 3)), damaged("unsupported", "torch has no such dtype", tensor="w"))
+group.add("sub-byte-rows", "rows that end inside a byte", st(s.file({"w": s.entry((2, 3), "F4", (0, 3))}, b"\0" * 3)), not_understood("F4 tensor whose rows are not whole bytes", tensor="w"))
+group.add("dtype-without-torch", "a dtype that torch has not", st(s.file({"w": s.entry((4,), "F6_E3M2", (0, 3))}, b"\0" * 3)), not_understood("torch has no such dtype", tensor="w"))
 group.add("bool-not-0-or-1", "a bool of 255: bytes are delivered as they are", st(s.file({"w": s.entry((4,), "BOOL", (0, 4))}, b"\xff" * 4)), HARMLESS)
 
 # --- Names and __metadata__.

@@ -3,7 +3,7 @@ import dcp_bytes as d
 import pickle_bytes as p
 import safetensors_bytes as s
 import zip_bytes as z
-from corpus_case import Group, HARMLESS, damaged, error, one_file, refused
+from corpus_case import Group, HARMLESS, damaged, error, not_understood, one_file, refused
 
 group = Group("shapes")
 CASES = group.cases
@@ -146,4 +146,4 @@ group.add("dcp-items-repeat-giga", "a thousand items that repeat one float to a 
           many(1000, (2**28,), lambda: d.item((2**28,), stride=(0,)), is_copied=True), all_damaged("the item is far too small for its chunk"))
 dcp("item-shape-differs", "the item holds another shape", damaged("shape_mismatch", "the stored tensor's shape is not that of its chunk", tensor="w"), described((2, 2)), offset=(0, 0))
 dcp("item-dtype-differs", "the item holds another dtype", damaged("dtype_mismatch", "the stored tensor's dtype is not that of the metadata", tensor="w"), described((4,), dtype="int32"))
-dcp("dtype-unknown", "a dtype that torch has not", damaged("unsupported", "unknown dtype", tensor="w"), described((4,), dtype="float7"))
+dcp("dtype-unknown", "a dtype that torch has not", not_understood("unknown dtype", tensor="w"), described((4,), dtype="float7"))

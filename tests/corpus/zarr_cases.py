@@ -3,7 +3,7 @@ import json
 
 import pickle_bytes as p
 import zip_bytes as z
-from corpus_case import Group, HARMLESS, damaged, error, lost_file, refused, warned
+from corpus_case import Group, HARMLESS, damaged, error, lost_file, not_understood, refused, warned
 
 group = Group("zarr")
 CASES = group.cases
@@ -68,7 +68,8 @@ MEMBERS = {
     "dims-65": ({"shape": [1] * 65, "chunks": [1] * 65}, "bad_metadata", "do not fit its shape"),
 }
 for name, (changes, kind, message) in MEMBERS.items():
-    group.add(name, f"an array that lies: {name}", folder_of(changes), bad(kind, message))
+    outcome = not_understood(message, tensor="w") if kind == "unsupported" else bad(kind, message)
+    group.add(name, f"an array that lies: {name}", folder_of(changes), outcome)
 group.add("description-folder", "a description that is a folder", folder_of("absent", files={"w/.zarray": None}), bad("io", ""))
 group.add("description-gone", "chunks without their description", folder_of("absent"), lost_file("chunks without the file", tensor="w"))
 
@@ -89,6 +90,6 @@ group.add("chunk-far-outside", "a chunk whose place overflows", folder_of(chunks
 
 CALLS = z.torch_file(p.dumps(p.Call(p.G("os", "system"), ("touch ckptkit-was-executed",))))
 group.add("object-calls", "the state of a generator that is a call", folder_of(files={"rng/shard_0_1.pt": CALLS}), warned("unsafe_pickle", "calls os.system", tensor="rng/shard_0_1"))
-group.add("object-garbage", "the state of a generator that is no torch.save file", folder_of(files={"rng/shard_0_1.pt": b"\0" * 64}), damaged("unsupported", "not a torch.save file", tensor="rng/shard_0_1", digest=0))
+group.add("object-garbage", "the state of a generator that is no torch.save file", folder_of(files={"rng/shard_0_1.pt": b"\0" * 64}), damaged("bad_item", "not a torch.save file", tensor="rng/shard_0_1", digest=0))
 group.add("common-garbage", "a common.pt that is no torch.save file", folder_of(files={"common.pt": b"\0" * 64}), refused("unsupported", ""))
 group.add("common-calls", "a common.pt that is a call", folder_of(files={"common.pt": CALLS}), warned("unsafe_pickle", "calls os.system", tensor="common_state"))

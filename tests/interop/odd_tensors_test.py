@@ -59,8 +59,11 @@ def test_tensors_of_a_librarys_own_class_are_refused_by_its_name(written, tmp_pa
     for command in (("ckpt-inspect", "verify", folder / "packed"), ("ckpt-convert", "convert", folder / "packed", tmp_path / "out", "--to", "dcp")):
         code, document, _ = tools.run(*command, "--json")
         error, = document["problems" if "verify" in command else "errors"]
-        assert code != 0 and error["kind"] == "unsupported" and error["tensor"] == "packed" and "Packed" in error["actual"], document
+        assert code == 3 and error["kind"] == "unsupported" and error["tensor"] == "packed" and "Packed" in error["actual"], document
     assert not (tmp_path / "out").exists()
+    # Nothing is damaged, and `verify` does not say so.
+    code, document, _ = tools.run("ckpt-inspect", "verify", folder / "packed", "--json")
+    assert code == 3 and document["not_understood"] == ["packed"]
     tools.convert("convert", folder / "packed", tmp_path / "rest", "--to", "dcp", "--drop", "packed")
     assert tools.digests(tmp_path / "rest") == {"w": sums["whole"]}
 

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "core/base/name_list.h"
+#include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/exec/task_pool.h"
 #include "core/json/json_writer.h"
@@ -113,6 +115,9 @@ void PrintJson(const Findings& findings, Streams& streams) {
   json.Key("checked_bytes").Int(findings.checked_bytes);
   json.Key("protection").Text(ProtectionName(findings.protection));
   json.Key("repairable").Bool(findings.is_repairable);
+  json.Key("not_understood").BeginArray();
+  for (const std::string& name : NotUnderstood(findings.list)) json.Text(name);
+  json.End();
   AppendFindings(findings.list, json);
   json.End();
   streams.out.Write(json.Take() + "\n");
@@ -124,7 +129,14 @@ void PrintText(const Findings& findings, bool quick, Streams& streams) {
       quick ? "metadata checked"
             : fmt::format("{} checked, protected by {}", FormatByteSize(findings.checked_bytes),
                           ProtectionName(findings.protection));
-  streams.out.Write(fmt::format("{}: {}\n", HasErrors(findings.list) ? "damaged" : "ok", what));
+  const std::vector<std::string> not_understood = NotUnderstood(findings.list);
+  std::string verdict = HasDamage(findings.list) ? "damaged" : "ok";
+  if (!not_understood.empty()) {
+    const std::string names = fmt::format("{} not understood ({})", not_understood.size(),
+                                          EscapeControls(NameSome(not_understood)));
+    verdict = HasDamage(findings.list) ? verdict + ", " + names : names + ", no damage found";
+  }
+  streams.out.Write(fmt::format("{}: {}\n", verdict, what));
   if (findings.is_repairable) {
     streams.out.Write(
         "hint: everything can be repaired into a copy: ckpt-inspect repair PATH -o DST\n");
@@ -133,7 +145,8 @@ void PrintText(const Findings& findings, bool quick, Streams& streams) {
 
 ExitCode Report(const Findings& findings, const VerifyOptions& options, Streams& streams) {
   options.common.json ? PrintJson(findings, streams) : PrintText(findings, options.quick, streams);
-  return HasErrors(findings.list) ? ExitCode::kDifferent : ExitCode::kDone;
+  if (HasDamage(findings.list)) return ExitCode::kDifferent;
+  return HasErrors(findings.list) ? ExitCode::kFailed : ExitCode::kDone;
 }
 
 }  // namespace

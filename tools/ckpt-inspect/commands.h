@@ -98,12 +98,13 @@ Result<ExitCode> RunShards(const ListedCheckpoint& checkpoint, const ShardsOptio
 Result<ExitCode> RunShow(const ListedCheckpoint& checkpoint, const ShowOptions& options,
                          Streams& streams);
 
-// kDifferent if anything is wrong. `storage` is the one the checkpoint was opened from.
+// kDifferent if anything is damaged; else kFailed if anything is of a kind that this build does not
+// know, so that nobody checked it. `storage` is the one the checkpoint was opened from.
 Result<ExitCode> RunVerify(Storage& storage, const OpenedCheckpoint& checkpoint,
                            const VerifyOptions& options, Streams& streams);
 
 // The same for a checkpoint that could not be opened by its path, for the reason `why`, and whose
-// manifest lies in `directory`. Always kDifferent.
+// manifest lies in `directory`. Never kDone.
 Result<ExitCode> RunVerifyUnopened(Storage& storage, const Path& directory, const Status& why,
                                    const VerifyOptions& options, Streams& streams);
 

@@ -1,6 +1,7 @@
 #include "tools/ckpt-inspect/finding.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -33,12 +34,31 @@ void AppendPlace(const DamagePlace& place, JsonWriter& json) {
   if (!place.region.empty()) json.Key("region").Text(place.region);
 }
 
+bool IsNotUnderstood(const Problem& problem) {
+  return problem.severity == Severity::kError && problem.kind == ErrorKind::kUnsupported &&
+         !problem.tensor.empty();
+}
+
 }  // namespace
 
 bool HasErrors(const std::vector<Finding>& findings) {
   return std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
     return finding.problem.severity == Severity::kError;
   });
+}
+
+bool HasDamage(const std::vector<Finding>& findings) {
+  return std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.problem.severity == Severity::kError && !IsNotUnderstood(finding.problem);
+  });
+}
+
+std::vector<std::string> NotUnderstood(const std::vector<Finding>& findings) {
+  std::set<std::string> keys;
+  for (const Finding& finding : findings) {
+    if (IsNotUnderstood(finding.problem)) keys.insert(finding.problem.tensor);
+  }
+  return {keys.begin(), keys.end()};
 }
 
 void PrintFindings(const std::vector<Finding>& findings, cli::Streams& streams) {

@@ -30,6 +30,15 @@ struct Finding {
 
 [[nodiscard]] bool HasErrors(const std::vector<Finding>& findings);
 
+// Whether one of the errors is more than that a tensor or object is of a kind that this build does
+// not know (kUnsupported). Such an error of a whole file is damage: a flipped bit in the version of
+// a manifest looks like that.
+[[nodiscard]] bool HasDamage(const std::vector<Finding>& findings);
+
+// Keys of the tensors and objects that are of a kind that this build does not know, sorted, each
+// once. Their bytes may be intact.
+[[nodiscard]] std::vector<std::string> NotUnderstood(const std::vector<Finding>& findings);
+
 // Prints to standard output, because the findings are the answer here.
 void PrintFindings(const std::vector<Finding>& findings, cli::Streams& streams);
 

@@ -217,8 +217,14 @@ Result<RenderedObject> Source::ReadObject(const ObjectEntry& object) const {
   }
   CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file,
                         storage_.Open(directory_ / index_.files()[object.file]));
-  CKPT_ASSIGN_OR_RETURN(const TorchContainer container, torch_save::OpenTorchFile(std::move(file)));
-  return torch_save::RenderItem(container, container.pickle.root, object.key);
+  const std::string name = file->name();
+  const Result<TorchContainer> container = torch_save::OpenTorchFile(std::move(file));
+  // Whatever else it is, Megatron did not write it.
+  if (!container.ok() && container.status().kind() == ErrorKind::kUnsupported) {
+    return Error(ErrorKind::kBadItem, container.status().first().message).File(name);
+  }
+  CKPT_RETURN_IF_ERROR(container.status());
+  return torch_save::RenderItem(*container, container->pickle.root, object.key);
 }
 
 Result<std::uint64_t> Source::FileSize(FileId file) const {

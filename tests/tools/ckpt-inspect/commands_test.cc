@@ -146,6 +146,22 @@ TEST_F(CommandsTest, VerifyTakesWarningsAsFine) {
   EXPECT_THAT(out_.text(), HasSubstr("\"protection\": \"crc32\""));
 }
 
+TEST_F(CommandsTest, VerifyTellsWhatIsNotUnderstoodFromDamage) {
+  source_->AddProblem(
+      Error(ErrorKind::kUnsupported, "a tensor of a library's own class").Tensor("a.w").first());
+  const auto storage = MakeMemoryStorage();
+  EXPECT_THAT(RunVerify(*storage, Checkpoint(), {.common = json_}, streams_),
+              IsOkAndHolds(ExitCode::kFailed));
+  EXPECT_THAT(out_.text(), HasSubstr("\"ok\": false"));
+  EXPECT_THAT(out_.text(), HasSubstr("\"not_understood\": [\n    \"a.w\"\n  ]"));
+  EXPECT_THAT(RunVerify(*storage, checkpoint_, {}, streams_), IsOkAndHolds(ExitCode::kFailed));
+  EXPECT_THAT(out_.text(), HasSubstr("\n1 not understood (a.w), no damage found: "));
+
+  source_->Damage("b");
+  EXPECT_THAT(RunVerify(*storage, checkpoint_, {}, streams_), IsOkAndHolds(ExitCode::kDifferent));
+  EXPECT_THAT(out_.text(), HasSubstr("\ndamaged, 1 not understood (a.w): "));
+}
+
 TEST_F(CommandsTest, QuickVerifyReadsNoTensor) {
   source_->Damage("b");
   const auto storage = MakeMemoryStorage();
