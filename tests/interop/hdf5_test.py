@@ -156,6 +156,20 @@ def test_what_cannot_be_linked_is_named(tmp_path):
     assert all(error["kind"] == "unsupported" and error["tensor"] for error in document["errors"])
 
 
+def test_files_that_no_reader_follows_a_link_into_are_named(tmp_path):
+    tools.convert("to-hdf5", source_of("dcp/shapes"), tmp_path / "whole.h5")
+    sums = tools.digests(tmp_path / "whole.h5")
+    (tmp_path / "whole.h5").rename(tmp_path / "whole.data")
+    code, document, _ = tools.run("ckpt-convert", "to-hdf5", "--link", tmp_path / "whole.data", tmp_path / "out.h5", "--json")
+    assert code == 3 and os.listdir(tmp_path) == ["whole.data"]
+    assert {error["tensor"] for error in document["errors"]} < set(sums)
+    assert all(error["kind"] == "unsupported" and "not named as weights" in error["message"] for error in document["errors"])
+    (tmp_path / "whole.data").rename(tmp_path / "whole.mat")  # as MATLAB names them
+    tools.convert("to-hdf5", "--link", tmp_path / "whole.mat", tmp_path / "out.h5")
+    assert tools.digests(tmp_path / "out.h5") == sums
+    assert h5py_reads(tmp_path / "out.h5", cwd="/")["tensors"] == expected_of(tmp_path / "whole.mat")
+
+
 def test_a_target_of_several_files_is_replaced_on_request(tmp_path):
     source, other = source_of("dcp/shapes"), source_of("dcp/mesh_2d")
     names = ["out-00001-of-00002.h5", "out-00002-of-00002.h5", "out.h5"]

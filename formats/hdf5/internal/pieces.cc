@@ -24,8 +24,8 @@ constexpr std::uint64_t kMaxPieces = std::uint64_t{1} << 22;
 constexpr std::uint64_t kFilledPerByte = 16;
 constexpr std::uint64_t kFilledBytes = 64 * kMiB;
 
-constexpr std::array<std::string_view, 8> kWeightExtensions = {
-    ".safetensors", ".distcp", ".pt", ".pth", ".bin", ".ckpt", ".h5", ".hdf5"};
+constexpr std::array<std::string_view, 9> kWeightExtensions = {
+    ".safetensors", ".distcp", ".pt", ".pth", ".bin", ".ckpt", ".h5", ".hdf5", ".mat"};
 
 // The part of a piece that lies in `box`, which is inside the piece's own, still in its place.
 Piece CutPiece(const Piece& piece, const Box& box, std::uint64_t element_bytes) {
@@ -72,6 +72,12 @@ std::string PieceForm::CodingName() const {
   return coding == Coding::kRaw ? "raw" : "fill";
 }
 
+bool IsNamedAsWeights(const Path& file) {
+  return std::ranges::find(kWeightExtensions, file.extension().string()) != kWeightExtensions.end();
+}
+
+std::string NamesOfWeights() { return fmt::format("{}", fmt::join(kWeightExtensions, ", ")); }
+
 DataFiles::DataFiles(Storage& storage, const Path& hdf5_file)
     : storage_(&storage),
       directory_(hdf5_file.has_parent_path() ? hdf5_file.parent_path() : Path(".")),
@@ -80,14 +86,11 @@ DataFiles::DataFiles(Storage& storage, const Path& hdf5_file)
 Result<std::string> DataFiles::Resolve(std::string_view name) const {
   if (JoinInside(directory_, name).ok()) return std::string(name);
   const Path path(std::string{name});
-  const std::string extension = path.extension().string();
-  const bool is_weights =
-      std::ranges::find(kWeightExtensions, extension) != kWeightExtensions.end();
-  if (!is_weights || name.find('\0') != std::string_view::npos) {
+  if (!IsNamedAsWeights(path) || name.find('\0') != std::string_view::npos) {
     return Error(ErrorKind::kUnsafePath,
                  "a file outside the directory of the HDF5 file that is not named as weights are")
         .File(directory_.string())
-        .Expected(fmt::format("a file beside it, or one of {}", fmt::join(kWeightExtensions, ", ")))
+        .Expected(fmt::format("a file beside it, or one of {}", NamesOfWeights()))
         .Actual(Quote(name));
   }
   const Path target = path.is_absolute() ? path : directory_ / path;

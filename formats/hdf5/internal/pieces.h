@@ -44,6 +44,12 @@ struct Piece {
   PieceForm form;
 };
 
+// Whether the file has the extension of a file of weights, so that a HDF5 file of another directory
+// may show what it holds.
+[[nodiscard]] bool IsNamedAsWeights(const Path& file);
+// ".safetensors, .distcp, …".
+[[nodiscard]] std::string NamesOfWeights();
+
 // The files that pieces name.
 class DataFiles {
  public:

@@ -18,6 +18,7 @@
 #include "formats/hdf5/internal/held_numbers.h"
 #include "formats/hdf5/internal/names.h"
 #include "formats/hdf5/internal/parts.h"
+#include "formats/hdf5/internal/pieces.h"
 #include "formats/hdf5/internal/structure_writer.h"
 #include "formats/target_tensors.h"
 
@@ -141,6 +142,25 @@ bool AreRows(const std::vector<LinkedBox>& links, DimsView shape) {
 
 Segment SegmentOf(const LinkedBox& link) {
   return {.file = link.file, .offset_bytes = link.offset_bytes, .size_bytes = link.size_bytes};
+}
+
+// A reader follows a link only into a file that is named as weights are (DataFiles::Resolve).
+Status CheckLinks(const WeightsRequest& request) {
+  Status status;
+  for (std::size_t t = 0; t < request.tensors.size(); ++t) {
+    for (const LinkedBox& link : (*request.links)[t]) {
+      if (IsNamedAsWeights(link.file)) continue;
+      status.Add(Error(ErrorKind::kUnsupported,
+                       "the tensor cannot be linked: its file is not named as weights are, and no "
+                       "reader follows a link to it")
+                     .File(link.file)
+                     .Tensor(request.tensors[t].key)
+                     .Expected("one of " + NamesOfWeights())
+                     .Hint("ckpt-convert to-hdf5 without --link copies it"));
+      break;
+    }
+  }
+  return status;
 }
 
 // The structure alone; elements stay where they are.
@@ -367,6 +387,7 @@ Result<PlannedCheckpoint> PlanHdf5(WeightsRequest request) {
         .Hint("leave ckpt-convert's --files and --max-shard-size out, or --compress");
   }
   CKPT_RETURN_IF_ERROR(CheckTensors(request.tensors, request.carried_objects));
+  if (request.links) CKPT_RETURN_IF_ERROR(CheckLinks(request));
   PlannedCheckpoint planned;
   if (request.zstd_level) {
     CKPT_ASSIGN_OR_RETURN(planned.plan, PlanCompressed(request));
