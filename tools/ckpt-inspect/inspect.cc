@@ -173,14 +173,12 @@ void CommandLine::AddShards() {
 void CommandLine::AddVerify() {
   const std::array<std::string, 2> examples = {
       "ckpt-inspect verify run7", "ckpt-inspect verify --quick --json run7/iter_0000100"};
-  CLI::App& verb = AddVerb(
-      "verify",
-      "Check everything that the checkpoint can prove; exit 1 if it is damaged, 3 if something "
-      "in it is of a kind that is not known here",
-      examples, [this](const ListedCheckpoint& checkpoint, Streams& streams) {
-        verify_.common = common_;
-        return RunVerify(storage_, checkpoint, verify_, streams);
-      });
+  CLI::App& verb =
+      AddVerb("verify", "Check everything that the checkpoint can prove; exit 1 if it is damaged",
+              examples, [this](const ListedCheckpoint& checkpoint, Streams& streams) {
+                verify_.common = common_;
+                return RunVerify(storage_, checkpoint, verify_, streams);
+              });
   verb.add_flag("--quick", verify_.quick, "Metadata only");
   cli::AddReadingOptions(verb, common_);
 }

@@ -125,6 +125,8 @@ TEST(RunSettings, RefusesWhatTheTrainerDoesNotCompute) {
   EXPECT_EQ(Refusal("rampup_batch_size", Value::List{8, 8, 100}), "the batch grows on the way");
   EXPECT_EQ(Refusal("layernorm_zero_centered_gamma", true), "norms store their weights less one");
   EXPECT_EQ(Refusal("mtp_num_layers", 1), "the model predicts several tokens");
+  EXPECT_EQ(Refusal("heterogeneous_layers_config_encoded_json", R"({"block_configs": []})"),
+            "layers differ in shape");
 }
 
 // Its weights may be trained further whatever the run did to them.
