@@ -99,7 +99,7 @@ class Collectives {
   }
   // Work that is enqueued on `queue` from now on starts after `written` of every rank: what the others
   // wrote into this rank's memory before is there.
-  virtual void AwaitWriters(Queue& queue, const Event& written) = 0;
+  virtual void AwaitWriters(Queue& queue, const Event& written) { queue.Wait(written); }
   // In place. kSum takes bfloat16, float32, float64, int32 and int64, and adds as ReduceScatter
   // does. kMax takes the same except bfloat16; a NaN wins.
   virtual void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) = 0;

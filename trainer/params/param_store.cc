@@ -84,14 +84,12 @@ Status ParamStore::Impl::Allocate() {
 Status ParamStore::Impl::FindOtherWeights(std::size_t group_index) {
   const GroupPlan& group = plan_.groups[group_index];
   if (!group.UpdatesMayExchange()) return OkStatus();
-  GroupArrays& arrays = arrays_[group_index];
   Collectives& comm = GatherComm(group);
-  CKPT_ASSIGN_OR_RETURN(const std::vector<Tensor> views, comm.Views(arrays.weights));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<Tensor> views, comm.Views(arrays_[group_index].weights));
   if (views.empty()) return OkStatus();
   Tensor other =
       PartOf(views[static_cast<std::size_t>(1 - comm.rank())], group.weights, group.main);
   mains_[group_index].compute = {mains_[group_index].compute.own, other};
-  arrays.are_exchanged_by_updates = true;
   return OkStatus();
 }
 
@@ -120,9 +118,9 @@ Status ParamStore::Impl::AllocateLandings() {
         Buffer memory,
         device_.Allocate(static_cast<std::uint64_t>(landing.elems) * ElementBytes(wire),
                          MemoryUse::kGradients));
-    vacant_.push_back({.memory = Tensor(memory.data(), wire, {landing.elems})});
     landings_.push_back(std::move(memory));
   }
+  vacant_.resize(landings_.size());
   return OkStatus();
 }
 

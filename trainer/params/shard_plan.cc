@@ -202,9 +202,7 @@ std::uint64_t SlotBytes(const GroupPlan& group, DType dtype) {
 ShardPlan PlanShards(std::span<const UnitSpec> units, const Topology& topology,
                      const ShardPlanOptions& options) {
   const Precision& precision = options.precision;
-  ShardPlan plan = {.precision = precision,
-                    .slots = options.slots,
-                    .num_micro_batches = options.num_micro_batches};
+  ShardPlan plan = {.precision = precision, .slots = options.slots};
   for (std::size_t u = 0; u < units.size(); ++u) {
     std::vector<std::size_t>& unit_groups = plan.units.emplace_back();
     std::uint64_t weight_bytes = 0;

@@ -114,7 +114,6 @@ struct PlannedBytes {
 struct ShardPlan {
   Precision precision;
   SlotOptions slots;
-  std::int64_t num_micro_batches = 1;
   std::vector<GroupPlan> groups = {};                // by unit, dense before expert
   std::vector<std::vector<std::size_t>> units = {};  // the groups of each unit, as indices
   // A slot holds the gathered groups of any unit except the ends, which have their own places.
@@ -126,7 +125,7 @@ struct ShardPlan {
     std::uint64_t gradient_bytes = 0;
   };
   std::vector<EndPlace> ends = {};
-  std::vector<Landing> landings = {};
+  std::vector<Landing> landings = {};  // none unless every step has one micro-batch
   // Bytes of the largest late reduction, copied into the dtype in which it is sent; 0 if none needs
   // a copy.
   std::uint64_t wire_bytes = 0;

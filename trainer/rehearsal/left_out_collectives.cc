@@ -21,7 +21,6 @@ class LeftOutCollectives final : public Collectives {
                          GradWrite /*write*/) override {}
   void ScatterParts(Queue& /*queue*/, const Tensor& /*full*/,
                     std::span<const Tensor> /*terms*/) override {}
-  void AwaitWriters(Queue& /*queue*/, const Event& /*written*/) override {}
   void AllReduce(Queue& /*queue*/, const Tensor& /*data*/, ReduceOp /*op*/) override {}
   void AllToAll(Queue& /*queue*/, std::span<const RowTransfer> /*transfers*/,
                 const Tensor& /*send_rows*/, const Tensor& /*receive_rows*/) override {}

@@ -29,12 +29,11 @@ float GradientAt(int rank, int micro_batch, std::int64_t i, int unit = 0) {
                                  static_cast<float>(3 + 64 * rank + micro_batch)));
 }
 
-// What rank 0 of `num_ranks` keeps after a step: its part of the sum of the first layer, whether it
-// has two terms, and likewise of all layers.
+// What rank 0 of `num_ranks` keeps after a step: its part of each layer's sum, and whether it has two
+// terms.
 struct Kept {
-  std::vector<float> sum;
-  bool has_two_terms = false;
   std::vector<std::vector<float>> sums;
+  bool has_two_terms = false;
 };
 
 std::vector<float> ValuesOf(const GradientSum& gradient) {
@@ -84,7 +83,6 @@ Result<Kept> KeptAfterStep(int num_ranks, int num_micro_batches, const Precision
     CKPT_RETURN_IF_ERROR(store->Synchronize());
     if (world.rank() == 0) {
       for (const MainArrays& main : store->mains()) kept.sums.push_back(ValuesOf(main.gradient));
-      kept.sum = kept.sums.front();
       kept.has_two_terms = static_cast<bool>(store->mains().front().gradient.second);
     }
     comms.Leave();
@@ -100,9 +98,10 @@ TEST(ParamStoreTest, TheGradientsOfTwoRanksStayTwoTermsUntilTheyAreRead) {
   const Result<Kept> kept = KeptAfterStep(2, 1, kNarrowWire);
   ASSERT_THAT(kept, IsOk());
   EXPECT_TRUE(kept->has_two_terms);
-  ASSERT_EQ(kept->sum.size(), kElems / 2);
+  ASSERT_EQ(kept->sums[0].size(), kElems / 2);
   for (std::int64_t i = 0; i < kElems / 2; ++i) {
-    EXPECT_EQ(kept->sum[static_cast<std::size_t>(i)], GradientAt(0, 0, i) + GradientAt(1, 0, i));
+    EXPECT_EQ(kept->sums[0][static_cast<std::size_t>(i)],
+              GradientAt(0, 0, i) + GradientAt(1, 0, i));
   }
 }
 
@@ -127,16 +126,16 @@ TEST(ParamStoreTest, MoreThanTwoTermsAreAddedAtOnce) {
   EXPECT_FALSE(two_batches->has_two_terms);
   for (std::int64_t i = 0; i < kElems / 2; ++i) {
     EXPECT_EQ(
-        two_batches->sum[static_cast<std::size_t>(i)],
+        two_batches->sums[0][static_cast<std::size_t>(i)],
         (GradientAt(0, 0, i) + GradientAt(1, 0, i)) + (GradientAt(0, 1, i) + GradientAt(1, 1, i)));
   }
   const Result<Kept> four_ranks = KeptAfterStep(4, 1, kNarrowWire);
   ASSERT_THAT(four_ranks, IsOk());
   EXPECT_FALSE(four_ranks->has_two_terms);
-  ASSERT_EQ(four_ranks->sum.size(), kElems / 4);
+  ASSERT_EQ(four_ranks->sums[0].size(), kElems / 4);
   for (std::int64_t i = 0; i < kElems / 4; ++i) {
     EXPECT_EQ(
-        four_ranks->sum[static_cast<std::size_t>(i)],
+        four_ranks->sums[0][static_cast<std::size_t>(i)],
         (GradientAt(0, 0, i) + GradientAt(1, 0, i)) + (GradientAt(2, 0, i) + GradientAt(3, 0, i)));
   }
 }

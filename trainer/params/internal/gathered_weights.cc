@@ -46,7 +46,7 @@ void ParamStore::Impl::RefreshWhole(int unit, WrittenBy writer) {
     if (!is_held_whole(group)) continue;
     ++counters_.refreshes;
     const Tensor& weights = arrays_[g].weights;
-    if (writer == WrittenBy::kUpdate && arrays_[g].are_exchanged_by_updates) {
+    if (writer == WrittenBy::kUpdate && mains_[g].compute.other) {
       GatherComm(group).AwaitWriters(*gather_, State(unit).sliced);
       continue;
     }

@@ -76,9 +76,8 @@ class ParamStore::Impl {
     std::vector<Buffer> memory;
     Tensor weights;
     Tensor main;
-    Tensor gradients;           // sums; or of a group that has a landing, see WholeGradients
-    std::vector<FlatGap> gaps;  // in the whole array
-    bool are_exchanged_by_updates = false;  // weights: each rank's update writes those of the other
+    Tensor gradients;             // sums; or of a group that has a landing, see WholeGradients
+    std::vector<FlatGap> gaps;    // in the whole array
     bool sums_are_stale = false;  // from the last step: the next micro-batch overwrites them
   };
   // The one half that is free, of those in which terms land.

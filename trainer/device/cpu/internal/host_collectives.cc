@@ -117,9 +117,6 @@ class HostCollectives final : public Collectives {
     });
   }
 
-  // There are no others: processes do not write each other's memory.
-  void AwaitWriters(Queue& queue, const Event& written) override { queue.Wait(written); }
-
   void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) override {
     CKPT_CHECK(IsSummable(data.dtype));
     CKPT_CHECK(op == ReduceOp::kSum || data.dtype != DType::kBfloat16);

@@ -85,9 +85,6 @@ class NcclCollectives final : public Collectives {
         });
   }
 
-  // There are no others: processes do not write each other's memory.
-  void AwaitWriters(Queue& queue, const Event& written) override { queue.Wait(written); }
-
   void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) override {
     CKPT_CHECK(op == ReduceOp::kSum || data.dtype != DType::kBfloat16);
     const std::int64_t count = data.num_elems();
