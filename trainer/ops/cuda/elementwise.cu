@@ -65,7 +65,10 @@ __global__ void SumRowsKernel(const T* x, std::int64_t rows, std::int64_t column
   }
 }
 
-constexpr int kSumRows = 32;  // of threads
+// Of a block: as many columns as memory hands out at once, and so many rows of threads that each has
+// few of the partial sums, all of which it asks for before it waits.
+constexpr int kSumColumns = 8;
+constexpr int kSumRows = 128;
 
 template <typename T>
 struct ColumnSums {
@@ -77,27 +80,34 @@ struct AllColumnSums {
   ColumnSums<T> of[kMostColumnSums];
 };
 
-// 32 columns of one of the sums a block; its 32 rows of threads share the partials.
+// A block adds up kSumColumns columns of one of the sums; its rows of threads share the partials.
 template <typename T>
-__global__ void ColumnSumsKernel(const float* partials, int num_parts, std::int64_t columns,
-                                 AllColumnSums<T> all) {
+__global__ void __launch_bounds__(kSumColumns* kSumRows)
+    ColumnSumsKernel(const float* partials, int num_parts, std::int64_t columns,
+                     AllColumnSums<T> all) {
   AwaitEarlier();
   const ColumnSums<T> mine = all.of[blockIdx.y];
   if (mine.to == nullptr) return;
   partials += static_cast<std::int64_t>(blockIdx.y) * num_parts * columns;
-  __shared__ float sums[kSumRows][kWarp];
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x;
+  constexpr int kRowsOfWarp = kWarp / kSumColumns;
+  __shared__ float sums[kSumRows / kRowsOfWarp][kSumColumns];
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kSumColumns + threadIdx.x;
   float sum = 0;
   if (column < columns) {
-#pragma unroll 8
+#pragma unroll 4
     for (int part = static_cast<int>(threadIdx.y); part < num_parts; part += kSumRows) {
       sum += partials[part * columns + column];
     }
   }
-  sums[threadIdx.y][threadIdx.x] = sum;
+#pragma unroll
+  for (int distance = kSumColumns; distance < kWarp; distance *= 2) {
+    sum += __shfl_xor_sync(0xFFFFFFFFU, sum, distance);
+  }
+  if (threadIdx.y % kRowsOfWarp == 0) sums[threadIdx.y / kRowsOfWarp][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || column >= columns) return;
   float total = 0;
+#pragma unroll
   for (const auto& row : sums) total += row[threadIdx.x];
   WriteGradient(mine.to[column], total, mine.adds);
 }
@@ -121,8 +131,8 @@ void WriteColumnSums(cudaStream_t stream, const float* partials, int num_parts,
       if (gradient) all.of[count] = {gradient.tensor.as<T>(), gradient.adds()};
       ++count;
     }
-    const dim3 blocks(Blocks(columns, kWarp), static_cast<unsigned int>(count));
-    const dim3 threads(kWarp, kSumRows);
+    const dim3 blocks(Blocks(columns, kSumColumns), static_cast<unsigned int>(count));
+    const dim3 threads(kSumColumns, kSumRows);
     Launch(stream, ColumnSumsKernel<T>, {blocks, threads}, partials, num_parts, columns, all);
   });
 }

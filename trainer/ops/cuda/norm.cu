@@ -169,10 +169,10 @@ __global__ void __launch_bounds__(kThreads)
 
 // Adds up the groups of a block: partials of this block [columns] = Σ over its groups of `sums`.
 // `shared`: room for the columns of one group after the other.
-template <typename Form>
+template <typename Form, int kBlockThreads>
 __device__ void StoreBlockSums(std::int64_t columns, float (&sums)[Form::kPacks][Form::kWidth],
                                float* shared, float* partials) {
-  constexpr int kGroups = kThreads / Form::kGroup;
+  constexpr int kGroups = kBlockThreads / Form::kGroup;
   float* const to = kGroups == 1 ? partials : shared + threadIdx.x / Form::kGroup * columns;
   Form::ForPacks(columns, [&](int j, std::int64_t p) {
 #pragma unroll
@@ -180,7 +180,7 @@ __device__ void StoreBlockSums(std::int64_t columns, float (&sums)[Form::kPacks]
   });
   if constexpr (kGroups > 1) {
     __syncthreads();
-    for (std::int64_t column = threadIdx.x; column < columns; column += kThreads) {
+    for (std::int64_t column = threadIdx.x; column < columns; column += kBlockThreads) {
       float total = 0;
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) total += shared[group * columns + column];
@@ -190,17 +190,24 @@ __device__ void StoreBlockSums(std::int64_t columns, float (&sums)[Form::kPacks]
   }
 }
 
-// The packs of rows that a thread needs in the backward. A group takes kRows rows a turn. Where
-// shared memory holds the rows of two turns, those of the next are on their way while those of one
-// are computed; where it does not, or packs are too small, they come from memory.
-template <typename Form, typename T, typename Places>
+// How many threads the only block of a multiprocessor has in the backward: as many as have registers
+// for their sums. One block leaves the fewest partial sums.
+template <bool kCentered, typename Form, typename T>
+constexpr int BackwardThreads() {
+  if (Form::kPacks * Form::kWidth > 32) return kThreads;
+  if (kCentered && Form::kPacks > 1) return 2 * kThreads;
+  return !kCentered && Form::kPacks == 1 && sizeof(T) == 2 ? 4 * kThreads : 3 * kThreads;
+}
+
+// The packs of rows that a thread needs in the backward. Where shared memory holds two rows, the
+// next is on its way while one is computed; where it does not, or packs are too small, they come
+// from memory.
+template <typename Form, int kBlockThreads, typename T, typename Places>
 class RowReader {
  public:
-  static constexpr int kRows = Form::kPacks == 1 && sizeof(T) == 2 ? 2 : 1;
   using PackType = Pack<T, Form::kWidth>;
-  using Ahead = PacksAhead<T, Form::kWidth, 2 * kRows * Form::kPacks * 3, kThreads>;
-  // Three blocks of a multiprocessor have as much.
-  static constexpr bool kIsAhead = Ahead::kWords > 0 && Ahead::kBytes <= 72 * 1024;
+  using Ahead = PacksAhead<T, Form::kWidth, 2 * Form::kPacks * 3, kBlockThreads>;
+  static constexpr bool kIsAhead = Ahead::kWords > 0 && Ahead::kBytes <= 216 * 1024;
   static constexpr std::size_t kSharedBytes = kIsAhead ? Ahead::kBytes : 0;
 
   // kIn: x, kSlope: dy, kSum: dx, to which the gradient is added. No pack of a null array is asked
@@ -211,38 +218,37 @@ class RowReader {
                        void* shared)
       : args_(args), x_(x), dy_(dy), dx_(dx), ahead_(shared) {}
 
-  // Asks for the k-th row of the next turn, after that of the last turn was used.
-  __device__ __forceinline__ void Ask(std::int32_t row, int k) {
+  // Asks for the next row, after the last was used.
+  __device__ __forceinline__ void Ask(std::int32_t row) {
     if constexpr (kIsAhead) {
       Form::ForEachPlace([&](int j, std::int64_t p) {
         const bool has = Has(row, p);
-        ahead_.Ask(Slot<kIn>(k, j), RowOf<kIn>(row), p, has);
-        ahead_.Ask(Slot<kSlope>(k, j), RowOf<kSlope>(row), p, has);
-        if (dx_ != nullptr) ahead_.Ask(Slot<kSum>(k, j), RowOf<kSum>(row), p, has);
+        ahead_.Ask(Slot<kIn>(j), RowOf<kIn>(row), p, has);
+        ahead_.Ask(Slot<kSlope>(j), RowOf<kSlope>(row), p, has);
+        if (dx_ != nullptr) ahead_.Ask(Slot<kSum>(j), RowOf<kSum>(row), p, has);
       });
-    }
-  }
-  // Ends what is asked for the next turn.
-  __device__ __forceinline__ void EndTurn() {
-    if constexpr (kIsAhead) {
       ahead_.EndBatch();
       stage_ = 1 - stage_;
     }
   }
-  // Waits for the rows of this turn; those of the next are on their way.
+  // Waits for this row; the next is on its way.
   __device__ __forceinline__ void Await() {
     if constexpr (kIsAhead) ahead_.template Await<1>();
+  }
+  // Waits for all that was asked for: rows behind the last are zeros that are on their way, too.
+  __device__ __forceinline__ void AwaitAll() {
+    if constexpr (kIsAhead) ahead_.template Await<0>();
   }
   // Whether there is such a row, and pack p in it.
   [[nodiscard]] __device__ __forceinline__ bool Has(std::int32_t row, std::int64_t p) const {
     return row < args_.rows && Form::Holds(args_.columns, p);
   }
-  // The j-th pack of this thread, pack p of the k-th row of this turn; 0 where there is none.
+  // The j-th pack of this thread, pack p of this row; 0 where there is none.
   template <Array kArray>
-  [[nodiscard]] __device__ __forceinline__ PackType Get(std::int32_t row, int k, int j,
+  [[nodiscard]] __device__ __forceinline__ PackType Get(std::int32_t row, int j,
                                                         std::int64_t p) const {
     if constexpr (kIsAhead) {
-      return ahead_.Get(Slot<kArray>(k, j));
+      return ahead_.Get(Slot<kArray>(j));
     } else {
       return Has(row, p) ? LoadPack<Form::kWidth>(RowOf<kArray>(row), p) : PackType();
     }
@@ -250,8 +256,8 @@ class RowReader {
 
  private:
   template <Array kArray>
-  [[nodiscard]] __device__ __forceinline__ int Slot(int k, int j) const {
-    return ((stage_ * kRows + k) * Form::kPacks + j) * 3 + kArray;
+  [[nodiscard]] __device__ __forceinline__ int Slot(int j) const {
+    return (stage_ * Form::kPacks + j) * 3 + kArray;
   }
   template <Array kArray>
   [[nodiscard]] __device__ __forceinline__ const T* RowOf(std::int32_t row) const {
@@ -265,32 +271,36 @@ class RowReader {
   const T* const dy_;
   const T* const dx_;
   Ahead ahead_;
-  int stage_ = 0;  // of two: of this turn's rows, and after EndTurn of the next turn's
+  int stage_ = 0;  // of two: of this row, and after Ask of the next
 };
 
-// Sums over the threads that have a row, of several values at once; every thread of the block calls
-// it. One barrier is enough, since two calls that follow each other use different memory. A kernel
-// has one such object: two of one type would share theirs.
-template <typename Form, int kValues>
+// Sums over the threads that have a row, of several values at once. They meet at a barrier of their
+// own, so the groups of a block do not wait for each other. One barrier is enough, since two calls
+// that follow each other use different memory. A kernel has one such object: two of one type would
+// share theirs.
+template <typename Form, int kBlockThreads, int kValues>
 class RowSums {
  public:
   __device__ __forceinline__ void operator()(float (&values)[kValues]) {
 #pragma unroll
     for (float& value : values) value = WarpSum(value);
     if constexpr (Form::kGroup > kWarp) {
-      __shared__ float sums[2][kValues][kThreads / kWarp];
-      const unsigned int warp = threadIdx.x / kWarp;
+      constexpr int kWarps = Form::kGroup / kWarp;
+      constexpr int kGroups = kBlockThreads / Form::kGroup;
+      __shared__ float sums[2][kGroups][kValues][kWarps];
+      const unsigned int group = threadIdx.x / Form::kGroup;
+      auto& mine = sums[place_][group];
       if (threadIdx.x % kWarp == 0) {
 #pragma unroll
-        for (int i = 0; i < kValues; ++i) sums[place_][i][warp] = values[i];
+        for (int i = 0; i < kValues; ++i) mine[i][threadIdx.x / kWarp % kWarps] = values[i];
       }
-      __syncthreads();
-      constexpr int kWarps = Form::kGroup / kWarp;
+      // Barrier 0 is that of the block.
+      asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(Form::kGroup) : "memory");
 #pragma unroll
       for (int i = 0; i < kValues; ++i) {
         values[i] = 0;
 #pragma unroll
-        for (int j = 0; j < kWarps; ++j) values[i] += sums[place_][i][warp / kWarps * kWarps + j];
+        for (float sum : mine[i]) values[i] += sum;
       }
       place_ = 1 - place_;
     }
@@ -300,28 +310,18 @@ class RowSums {
   int place_ = 0;
 };
 
-// How many blocks of the backward work on a multiprocessor at a time: as many as have registers
-// for their sums.
-template <bool kCentered, typename Form>
-constexpr int BackwardBlocks() {
-  if (Form::kPacks * Form::kWidth > 32) return 1;
-  return kCentered && Form::kPacks > 1 ? 2 : 3;
-}
-
 // dx (=, +=) rstd·(g - mean(g) - x̂·mean(g·x̂)), where mean(g) counts only if kCentered. Partials:
 // [gridDim.x, columns] of dw, and of db after them.
-template <bool kCentered, typename Form, typename T, typename Places>
-__global__ void __launch_bounds__(kThreads, BackwardBlocks<kCentered, Form>())
+template <bool kCentered, typename Form, int kBlockThreads, typename T, typename Places>
+__global__ void __launch_bounds__(kBlockThreads)
     NormBackwardKernel(NormArgs<Places> args, const T* dy, const T* x, const T* weight,
                        const float* statistics, bool accumulate, T* dx, float* partials) {
   AwaitEarlier();
-  using Reader = RowReader<Form, T, Places>;
-  using Packs = typename Reader::PackType[Form::kPacks];
+  constexpr int kGroups = kBlockThreads / Form::kGroup;
   constexpr int kWidth = Form::kWidth;
-  constexpr int kRows = Reader::kRows;
-  constexpr int kGroups = kThreads / Form::kGroup;
+  using Reader = RowReader<Form, kBlockThreads, T, Places>;
+  using Packs = typename Reader::PackType[Form::kPacks];
   extern __shared__ __align__(16) std::byte shared[];  // rows that are on their way, later sums
-  const auto group = static_cast<std::int32_t>(threadIdx.x / Form::kGroup);
   const float per_column = 1 / static_cast<float>(args.columns);
   float dw[Form::kPacks][kWidth] = {};
   float db[Form::kPacks][kWidth] = {};
@@ -329,98 +329,79 @@ __global__ void __launch_bounds__(kThreads, BackwardBlocks<kCentered, Form>())
   Form::ForPacks(args.columns,
                  [&](int j, std::int64_t p) { weights[j] = LoadPack<kWidth>(weight, p); });
   Reader reader(args, x, dy, accumulate ? dx : nullptr, shared);
-  RowSums<Form, kRows> add_up;
-  // Of the next turn; 0 for rows after the last, which add nothing.
-  float next_mean[kRows] = {};
-  float next_rstd[kRows] = {};
-  const auto ask = [&](std::int32_t first) {
-#pragma unroll
-    for (int k = 0; k < kRows; ++k) {
-      const std::int32_t row = first + k * kGroups + group;
-      const bool has_row = row < args.rows;
-      reader.Ask(row, k);
-      if constexpr (kCentered) next_mean[k] = has_row ? statistics[2 * row] : 0;
-      next_rstd[k] = has_row ? statistics[kCentered ? 2 * row + 1 : row] : 0;
-    }
-    reader.EndTurn();
+  RowSums<Form, kBlockThreads, kCentered ? 2 : 1> add_up;
+  // Of the next row.
+  float next_mean = 0;
+  float next_rstd = 0;
+  const auto ask = [&](std::int32_t row) {
+    reader.Ask(row);
+    if (row >= args.rows) return;
+    if constexpr (kCentered) next_mean = statistics[2 * row];
+    next_rstd = statistics[kCentered ? 2 * row + 1 : row];
   };
 
-  // All threads of a block make the same number of turns.
-  const auto step = static_cast<std::int32_t>(gridDim.x) * kGroups * kRows;
-  auto first = static_cast<std::int32_t>(blockIdx.x) * kGroups * kRows;
-  ask(first);
-  for (; first < args.rows; first += step) {
-    float mean[kRows];
-    float rstd[kRows];
-#pragma unroll
-    for (int k = 0; k < kRows; ++k) {
-      mean[k] = next_mean[k];
-      rstd[k] = next_rstd[k];
-    }
-    ask(first + step);
+  // The groups of a block have rows that are far apart, so all blocks have some of the last ones.
+  const auto step = static_cast<std::int32_t>(gridDim.x) * kGroups;
+  auto row = static_cast<std::int32_t>(threadIdx.x / Form::kGroup * gridDim.x + blockIdx.x);
+  ask(row);
+  for (; row < args.rows; row += step) {
+    const float mean = next_mean;
+    const float rstd = next_rstd;
+    ask(row + step);
     reader.Await();
-    Packs in[kRows];
-    Packs slope[kRows];
-    float sum_g[kRows] = {};   // of rstd·g
-    float sum_gx[kRows] = {};  // of g·x̂
+    Packs in;
+    Packs slope;
+    float sums[kCentered ? 2 : 1] = {};  // of g·x̂, and of rstd·g
+    Form::ForEachPlace([&](int j, std::int64_t p) {
+      in[j] = reader.template Get<Reader::kIn>(row, j, p);
+      slope[j] = reader.template Get<Reader::kSlope>(row, j, p);
+      float w[kWidth];
+      float d[kWidth];
+      float value[kWidth];
+      Unpack(weights[j], w);
+      Unpack(slope[j], d);
+      Unpack(in[j], value);
 #pragma unroll
-    for (int k = 0; k < kRows; ++k) {
-      const std::int32_t row = first + k * kGroups + group;
-      Form::ForEachPlace([&](int j, std::int64_t p) {
-        in[k][j] = reader.template Get<Reader::kIn>(row, k, j, p);
-        slope[k][j] = reader.template Get<Reader::kSlope>(row, k, j, p);
-        float w[kWidth];
-        float d[kWidth];
-        float value[kWidth];
-        Unpack(weights[j], w);
-        Unpack(slope[k][j], d);
-        Unpack(in[k][j], value);
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) {
-          const float scaled = d[i] * rstd[k];
-          const float g = w[i] * scaled;
-          const float centered = value[i] - mean[k];
-          sum_gx[k] += g * centered;
-          dw[j][i] += scaled * centered;
-          if constexpr (kCentered) {
-            sum_g[k] += g;
-            db[j][i] += d[i];
-          }
+      for (int i = 0; i < kWidth; ++i) {
+        const float scaled = d[i] * rstd;
+        const float g = w[i] * scaled;
+        const float centered = value[i] - mean;
+        sums[0] += g * centered;
+        dw[j][i] += scaled * centered;
+        if constexpr (kCentered) {
+          sums[1] += g;
+          db[j][i] += d[i];
         }
-      });
-    }
-    if constexpr (kCentered) add_up(sum_g);
-    add_up(sum_gx);
+      }
+    });
+    add_up(sums);
+    const float mean_g = kCentered ? sums[kCentered] * per_column : 0;
+    const float scale = rstd * rstd * (sums[0] * per_column);
+    T* const to = dx + args.PlacedBegin(row);
+    Form::ForEachPlace([&](int j, std::int64_t p) {
+      float w[kWidth];
+      float d[kWidth];
+      float value[kWidth];
+      float result[kWidth] = {};
+      Unpack(weights[j], w);
+      Unpack(slope[j], d);
+      Unpack(in[j], value);
+      if (accumulate) Unpack(reader.template Get<Reader::kSum>(row, j, p), result);
 #pragma unroll
-    for (int k = 0; k < kRows; ++k) {
-      const std::int32_t row = first + k * kGroups + group;
-      const float mean_g = sum_g[k] * per_column;
-      const float scale = rstd[k] * rstd[k] * (sum_gx[k] * per_column);
-      T* const to = dx + args.PlacedBegin(row);
-      Form::ForEachPlace([&](int j, std::int64_t p) {
-        float w[kWidth];
-        float d[kWidth];
-        float value[kWidth];
-        float result[kWidth] = {};
-        Unpack(weights[j], w);
-        Unpack(slope[k][j], d);
-        Unpack(in[k][j], value);
-        if (accumulate) Unpack(reader.template Get<Reader::kSum>(row, k, j, p), result);
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) {
-          result[i] += w[i] * (d[i] * rstd[k]);
-          result[i] -= scale * (value[i] - mean[k]) + mean_g;
-        }
-        if (reader.Has(row, p)) StorePack(to, p, Packed<T>(result));
-      });
-    }
+      for (int i = 0; i < kWidth; ++i) {
+        result[i] += w[i] * (d[i] * rstd);
+        result[i] -= scale * (value[i] - mean) + mean_g;
+      }
+      if (reader.Has(row, p)) StorePack(to, p, Packed<T>(result));
+    });
   }
-  auto* const sums = reinterpret_cast<float*>(shared);  // [kGroups, columns]
+  auto* const block_sums = reinterpret_cast<float*>(shared);  // [kGroups, columns]
+  reader.AwaitAll();
   __syncthreads();
   float* const mine = partials + args.Begin(blockIdx.x);
-  StoreBlockSums<Form>(args.columns, dw, sums, mine);
+  StoreBlockSums<Form, kBlockThreads>(args.columns, dw, block_sums, mine);
   if constexpr (kCentered) {
-    StoreBlockSums<Form>(args.columns, db, sums, mine + args.Begin(gridDim.x));
+    StoreBlockSums<Form, kBlockThreads>(args.columns, db, block_sums, mine + args.Begin(gridDim.x));
   }
 }
 
@@ -500,19 +481,20 @@ void Backward(Queue& queue, const NormArgs<Places>& args, const Tensor& dy, cons
       DispatchWidth(args.columns, {dy.data, x.data, weight.data, dx.data}, [&](auto width) {
         DispatchRow<decltype(width)::kWidth, 4 * kWarp>(args.columns, [&](auto form) {
           using Form = decltype(form);
-          constexpr int kBlocks = kMultiprocessors * BackwardBlocks<kCentered, Form>();
-          constexpr int kGroups = kThreads / Form::kGroup;
+          constexpr int kBlockThreads = BackwardThreads<kCentered, Form, T>();
+          constexpr int kGroups = kBlockThreads / Form::kGroup;
           const std::size_t row_bytes = static_cast<std::size_t>(args.columns) * sizeof(float);
-          auto* const partials =
-              reinterpret_cast<float*>(on.Scratch((kCentered ? 2 : 1) * kBlocks * row_bytes));
+          auto* const partials = reinterpret_cast<float*>(
+              on.Scratch((kCentered ? 2 : 1) * kMultiprocessors * row_bytes));
           if (partials == nullptr) return;
-          const std::size_t shared_bytes = std::max(kGroups == 1 ? 0 : kGroups * row_bytes,
-                                                    RowReader<Form, T, Places>::kSharedBytes);
-          Launch(on.stream(), NormBackwardKernel<kCentered, Form, T, Places>,
-                 {kBlocks, kThreads, shared_bytes}, args, dy.as<const T>(), x.as<const T>(),
-                 weight.as<const T>(), statistics.as<const float>(), accumulate, dx.as<T>(),
-                 partials);
-          WriteColumnSums(on.stream(), partials, kBlocks, {dweight, dbias});
+          const std::size_t shared_bytes =
+              std::max(kGroups == 1 ? 0 : kGroups * row_bytes,
+                       RowReader<Form, kBlockThreads, T, Places>::kSharedBytes);
+          Launch(on.stream(), NormBackwardKernel<kCentered, Form, kBlockThreads, T, Places>,
+                 {kMultiprocessors, kBlockThreads, shared_bytes}, args, dy.as<const T>(),
+                 x.as<const T>(), weight.as<const T>(), statistics.as<const float>(), accumulate,
+                 dx.as<T>(), partials);
+          WriteColumnSums(on.stream(), partials, kMultiprocessors, {dweight, dbias});
         });
       });
     });

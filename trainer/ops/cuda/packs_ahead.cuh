@@ -13,7 +13,8 @@ namespace ckpt::trainer::cuda {
 
 // Packs are copied to shared memory, each to a slot of the thread that asks for it. So what is on
 // its way takes no registers, and no barrier is needed: a thread reads only its own slots. Ask for
-// a slot again only after what was read from it has been used.
+// a slot again only after what was read from it has been used. A barrier does not wait for what is
+// on its way: await all of it before the memory is used for something else.
 template <typename T, int kWidth, int kSlots, int kThreadsOfBlock>
 class PacksAhead {
  public:

@@ -19,11 +19,16 @@ namespace ckpt::trainer {
 namespace cuda {
 namespace {
 
-constexpr int kElems = kPackWidth;                     // of one pack
-constexpr int kHeld = 2 * kElems;                      // of a thread
-constexpr int kQkvThreads = 128;                       // of a block
-constexpr int kForwardBlocks = 16 * kMultiprocessors;  // twice as many as run at a time
-constexpr int kBackwardBlocks = 4 * kMultiprocessors;
+constexpr int kElems = kPackWidth;  // of one pack
+constexpr int kHeld = 2 * kElems;   // of a thread
+
+// Twice as many blocks as run at a time: multiprocessors that get more from memory take more.
+constexpr int kForwardThreads = 128;
+constexpr int kForwardBlocks = 16 * kMultiprocessors;
+// As many as run at a time: each leaves partial sums.
+constexpr int kBackwardThreads = 256;
+constexpr int kBackwardBlocksAtATime = 2;  // on a multiprocessor
+constexpr int kBackwardBlocks = kBackwardBlocksAtATime * kMultiprocessors;
 
 // The groups of heads that a kernel works on: queries, a key and a value each.
 struct Groups {
@@ -219,14 +224,15 @@ struct HeadArrays {
 // are as far apart as the grid has groups of threads.
 class HeadWalk {
  public:
-  // Of this thread; `lanes` work on a head. All threads of a block make the same number of turns:
-  // those that have no group left take the first one again, and store nothing.
-  __device__ __forceinline__ HeadWalk(const Groups& groups, int lanes)
+  // Of this thread, of a block with room for `heads`; `lanes` work on a head. All threads of a block
+  // make the same number of turns: those that have no group left take the first one again, and
+  // store nothing.
+  __device__ __forceinline__ HeadWalk(const Groups& groups, int lanes, int heads)
       : count_(groups.count()),
         queries_(groups.queries),
-        block_(static_cast<std::int32_t>(blockIdx.x) * (kQkvThreads / lanes)),
+        block_(static_cast<std::int32_t>(blockIdx.x) * heads),
         mine_(static_cast<std::int32_t>(threadIdx.x) / lanes),
-        stride_(static_cast<std::int32_t>(gridDim.x) * (kQkvThreads / lanes)) {}
+        stride_(static_cast<std::int32_t>(gridDim.x) * heads) {}
 
   [[nodiscard]] __device__ bool IsOver() const { return block_ >= count_; }
   [[nodiscard]] __device__ bool HasGroup() const { return block_ + mine_ < count_; }
@@ -237,10 +243,14 @@ class HeadWalk {
   [[nodiscard]] __device__ std::int32_t head() const {
     return IsKey() ? group() : group() * queries_ + place_;
   }
-  __device__ void Next() {
-    if (place_++ < queries_) return;
+  __device__ void NextInGroup() { ++place_; }
+  __device__ void NextGroup() {
     place_ = 0;
     block_ += stride_;
+  }
+  __device__ void Next() {
+    if (place_++ < queries_) return;
+    NextGroup();
   }
 
  private:
@@ -252,24 +262,23 @@ class HeadWalk {
   std::int32_t place_ = 0;
 };
 
-// Heads of kArrays arrays on their way, and a statistic of each: those of the next kAhead turns. More
-// were slower on an H200. One stage more than that: what is being computed is in none that is asked
-// for.
-template <typename T, int kArrays>
+// Heads of kArrays arrays on their way, and a statistic of each: those of the next kAheadOfTurn
+// turns. One stage more than that: what is being computed is in none that is asked for.
+template <int kAheadOfTurn, int kArrays, int kBlockThreads, typename T>
 struct HeadsAhead {
-  static constexpr int kAhead = sizeof(T) == 2 && kArrays == 1 ? 2 : 1;
+  static constexpr int kAhead = kAheadOfTurn;
   static constexpr int kStages = kAhead + 1;
   static constexpr int kOfStage = 2 * kArrays;
-  using Packs = PacksAhead<T, kElems, kStages * kOfStage, kQkvThreads>;
+  using Packs = PacksAhead<T, kElems, kStages * kOfStage, kBlockThreads>;
 
   Packs packs;
-  float* statistics;  // [kStages][kQkvThreads] of the block's shared memory
+  float* statistics;  // [kStages][kBlockThreads] of the block's shared memory
 
   __device__ __forceinline__ void AskStatistic(int stage, const float* from) {
-    __pipeline_memcpy_async(statistics + stage * kQkvThreads + threadIdx.x, from, sizeof(float));
+    __pipeline_memcpy_async(statistics + stage * kBlockThreads + threadIdx.x, from, sizeof(float));
   }
   [[nodiscard]] __device__ __forceinline__ float Statistic(int stage) const {
-    return statistics[stage * kQkvThreads + threadIdx.x];
+    return statistics[stage * kBlockThreads + threadIdx.x];
   }
   template <int kLanes>
   __device__ __forceinline__ void Ask(int stage, int array, const T* heads, std::int32_t head,
@@ -290,10 +299,9 @@ struct HeadsAhead {
 
 // Calls `compute(walk, stage)` for every head of the walk, after what `ask(walk, stage)` asked for
 // it has come.
-template <typename T, int kArrays, typename Ask, typename Compute>
-__device__ __forceinline__ void ForHeads(const HeadWalk& begin, HeadsAhead<T, kArrays>& ahead,
-                                         const Ask& ask, const Compute& compute) {
-  using Ahead = HeadsAhead<T, kArrays>;
+template <typename Ahead, typename Ask, typename Compute>
+__device__ __forceinline__ void ForHeads(const HeadWalk& begin, Ahead& ahead, const Ask& ask,
+                                         const Compute& compute) {
   HeadWalk asked = begin;
   int asked_stage = 0;
   const auto ask_next = [&] {
@@ -314,14 +322,45 @@ __device__ __forceinline__ void ForHeads(const HeadWalk& begin, HeadsAhead<T, kA
   ahead.packs.template Await<0>();
 }
 
+// The same with code of their own for queries and for keys, and one head on its way: calls
+// `compute(is_key, at, next, stage)`.
+template <typename Ahead, typename Ask, typename Compute>
+__device__ __forceinline__ void ForQueriesAndKeys(HeadWalk at, Ahead& ahead, const Ask& ask,
+                                                  const Compute& compute) {
+  static_assert(Ahead::kAhead == 1);
+  if (at.IsOver()) return;
+  int stage = 0;
+  ask(at, stage);
+  ahead.packs.EndBatch();
+  const auto take = [&](auto is_key) {
+    HeadWalk next = at;
+    if constexpr (decltype(is_key)::value) {
+      next.NextGroup();
+      if (!next.IsOver()) ask(next, 1 - stage);
+    } else {
+      next.NextInGroup();
+      ask(next, 1 - stage);
+    }
+    ahead.packs.EndBatch();
+    ahead.packs.template Await<1>();
+    compute(is_key, at, next, stage);
+    at = next;
+    stage = 1 - stage;
+  };
+  while (!at.IsOver()) {
+    while (!at.IsKey()) take(std::false_type());
+    take(std::true_type());
+  }
+}
+
 // kNorm: with norms over the heads.
 template <int kLanes, bool kNorm, typename T>
-__global__ void __launch_bounds__(kQkvThreads)
+__global__ void __launch_bounds__(kForwardThreads)
     QkvKernel(Groups groups, Rotation rotation, float eps, const T* qkv, HeadArrays<T, float> query,
               HeadArrays<T, float> key, T* v) {
   AwaitEarlier();
   constexpr int kDim = kLanes * kHeld;
-  using Ahead = HeadsAhead<T, 1>;
+  using Ahead = HeadsAhead<sizeof(T) == 2 ? 2 : 1, 1, kForwardThreads, T>;
   __shared__ __align__(16) std::byte shared[Ahead::Packs::kBytes];
   Ahead ahead{typename Ahead::Packs(shared), nullptr};
   const HeldPacks<kLanes> held(rotation);
@@ -349,7 +388,8 @@ __global__ void __launch_bounds__(kQkvThreads)
     turn.Apply(x);
     if (at.HasGroup()) StoreHead(arrays.heads, at.head(), held, HeldOf<T>(x));
   };
-  ForHeads(HeadWalk(groups, kLanes), ahead, ask, [&](const HeadWalk& at, int stage) {
+  const HeadWalk begin(groups, kLanes, kForwardThreads / kLanes);
+  ForHeads(begin, ahead, ask, [&](const HeadWalk& at, int stage) {
     const std::int32_t group = at.group();
     if (at.place() == 0) {
       turn = Turn<kLanes, false>(rotation, group / groups.of_token);
@@ -361,24 +401,50 @@ __global__ void __launch_bounds__(kQkvThreads)
   });
 }
 
+// What the backward has in shared memory: heads on their way, later the sums of its groups of
+// threads for the norms of queries and of keys.
+template <int kLanes, bool kNorm, typename T>
+struct BackwardShared {
+  using Ahead = HeadsAhead<1, kNorm ? 2 : 1, kBackwardThreads, T>;
+  using Sums = float[2][kBackwardThreads / kLanes][kLanes * kHeld];
+  static constexpr std::size_t kBytes =
+      std::max(Ahead::Packs::kBytes, kNorm ? sizeof(Sums) : std::size_t{0});
+};
+
 // partials [2, gridDim.x, D]: the sums of this block for the norms of queries and of keys.
 template <int kLanes, bool kNorm, typename T>
-__global__ void __launch_bounds__(kQkvThreads)
+__global__ void __launch_bounds__(kBackwardThreads, kBackwardBlocksAtATime)
     QkvBackwardKernel(Groups groups, Rotation rotation, HeadArrays<const T, const float> query,
                       HeadArrays<const T, const float> key, const T* dv, const T* qkv, T* dqkv,
                       float* partials) {
   AwaitEarlier();
   constexpr int kDim = kLanes * kHeld;
-  constexpr int kGroups = kQkvThreads / kLanes;
-  using Ahead = HeadsAhead<T, kNorm ? 2 : 1>;
-  constexpr std::size_t kSumBytes = sizeof(float) * kGroups * kDim;
-  constexpr std::size_t kHeadBytes = Ahead::Packs::kBytes;
-  __shared__ __align__(16) std::byte shared[kHeadBytes > kSumBytes ? kHeadBytes : kSumBytes];
-  __shared__ float statistics[kNorm ? Ahead::kStages * kQkvThreads : 1];
-  Ahead ahead{typename Ahead::Packs(shared), statistics};
+  using Shared = BackwardShared<kLanes, kNorm, T>;
+  extern __shared__ __align__(16) std::byte shared[];
+  __shared__ float statistics[kNorm ? Shared::Ahead::kStages * kBackwardThreads : 1];
+  // Of the norms of queries and of keys; a thread reads four at once.
+  __shared__ Pack<float, 4> weights[2][kHeld / 4][kLanes];
   const HeldPacks<kLanes> held(rotation);
-  Turn<kLanes, true> turn;
+  if constexpr (kNorm) {
+    if (threadIdx.x < 2 * kLanes) {
+      const unsigned int which = threadIdx.x / kLanes;
+      float weight[kHeld];
+      LoadHead(which == 0 ? query.norm : key.norm, 0, held).To(weight);
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) {
+        weights[which][i / 4][threadIdx.x % kLanes].values[i % 4] = weight[i];
+      }
+    }
+    __syncthreads();
+  }
+  using Ahead = typename Shared::Ahead;
+  Ahead ahead{typename Ahead::Packs(shared), statistics};
   float dnorms[2][kHeld] = {};  // of queries, of keys
+  const HeadWalk begin(groups, kLanes, kBackwardThreads / kLanes);
+  const auto turn_of = [&](const HeadWalk& at) {
+    return Turn<kLanes, true>(rotation, at.group() / groups.of_token);
+  };
+  Turn<kLanes, true> turn = turn_of(begin);
   const auto ask = [&](const HeadWalk& at, int stage) {
     ahead.Ask(stage, 0, at.IsKey() ? key.heads : query.heads, at.head(), held);
     if constexpr (kNorm) {
@@ -386,23 +452,28 @@ __global__ void __launch_bounds__(kQkvThreads)
       ahead.AskStatistic(stage, (at.IsKey() ? key.rstd : query.rstd) + at.head());
     }
   };
-  const auto undo = [&](const HeadArrays<const T, const float>& arrays, const HeadWalk& at,
-                        int stage, float(&dnorm)[kHeld]) {
+  const auto undo = [&](auto is_key, const HeadWalk& at, const HeadWalk& next, int stage) {
+    constexpr bool kIsKey = decltype(is_key)::value;
     float d[kHeld];
     ahead.Get(stage, 0).To(d);
     turn.Apply(d);
+    if constexpr (kIsKey) turn = turn_of(next);
     Round<T>(d);
     if constexpr (kNorm) {
       float x[kHeld];
       float weight[kHeld];
       const float rstd = at.HasGroup() ? ahead.Statistic(stage) : 0;  // adds nothing
       ahead.Get(stage, 1).To(x);
-      LoadHead(arrays.norm, 0, held).To(weight);
+#pragma unroll
+      for (int i = 0; i < kHeld; i += 4) {
+        Unpack(weights[kIsKey][i / 4][threadIdx.x % kLanes],
+               *reinterpret_cast<float(*)[4]>(weight + i));
+      }
       float sum = 0;
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) {
         d[i] *= rstd;
-        dnorm[i] += d[i] * x[i];
+        dnorms[kIsKey][i] += d[i] * x[i];
         d[i] *= weight[i];
         sum += d[i] * x[i];
       }
@@ -410,37 +481,32 @@ __global__ void __launch_bounds__(kQkvThreads)
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) d[i] -= scale * x[i];
     }
-    if (at.HasGroup()) {
-      StoreHead(dqkv, groups.InProjection(at.group()) + at.place(), held, HeldOf<T>(d));
-    }
+    if (!at.HasGroup()) return;
+    const std::int32_t in_projection = groups.InProjection(at.group()) + at.place();
+    StoreHead(dqkv, in_projection, held, HeldOf<T>(d));
+    if (kIsKey && dv != nullptr) CopyHead(dv, at.group(), dqkv, in_projection + 1, held);
   };
-  ForHeads(HeadWalk(groups, kLanes), ahead, ask, [&](const HeadWalk& at, int stage) {
-    const std::int32_t group = at.group();
-    if (at.place() == 0) turn = Turn<kLanes, true>(rotation, group / groups.of_token);
-    if (!at.IsKey()) return undo(query, at, stage, dnorms[0]);
-    undo(key, at, stage, dnorms[1]);
-    if (dv == nullptr || !at.HasGroup()) return;
-    CopyHead(dv, group, dqkv, groups.InProjection(group) + groups.queries + 1, held);
-  });
+  ForQueriesAndKeys(begin, ahead, ask, undo);
   if constexpr (kNorm) {
-    auto* const sums = reinterpret_cast<float(*)[kDim]>(shared);  // [kGroups][kDim]
-    float* const mine = sums[threadIdx.x / kLanes];
+    __syncthreads();  // all have read what was there before
+    auto& sums = *reinterpret_cast<typename Shared::Sums*>(shared);
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
-      __syncthreads();  // all have read what was there before
+      float* const mine = sums[which][threadIdx.x / kLanes];
 #pragma unroll
       for (int i = 0; i < kElems; ++i) {
         mine[held.first * kElems + i] = dnorms[which][i];
         mine[held.second * kElems + i] = dnorms[which][i + kElems];
       }
-      __syncthreads();
-      for (int column = static_cast<int>(threadIdx.x); column < kDim; column += kQkvThreads) {
-        float total = 0;
+    }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < 2 * kDim; i += kBackwardThreads) {
+      const int which = i / kDim;
+      float total = 0;
 #pragma unroll
-        for (int group = 0; group < kGroups; ++group) total += sums[group][column];
-        partials[(static_cast<std::int64_t>(which) * gridDim.x + blockIdx.x) * kDim + column] =
-            total;
-      }
+      for (const auto& group : sums[which]) total += group[i % kDim];
+      partials[(static_cast<std::int64_t>(which) * gridDim.x + blockIdx.x) * kDim + i % kDim] =
+          total;
     }
   }
 }
@@ -545,8 +611,8 @@ void CudaOps::QkvPrepare(Queue& queue, const QkvForm& form, const Tensor& qkv, c
       cuda::Launch(
           on.stream(), cuda::QkvKernel<kLanes, decltype(has_norm)::value, T>,
           {std::min<unsigned int>(cuda::kForwardBlocks,
-                                  cuda::Blocks(groups.count(), cuda::kQkvThreads / kLanes)),
-           cuda::kQkvThreads},
+                                  cuda::Blocks(groups.count(), cuda::kForwardThreads / kLanes)),
+           cuda::kForwardThreads},
           groups, cuda::RotationOf(form), static_cast<float>(form.norm_eps), qkv.as<const T>(),
           {q.as<T>(), form.q_norm.as<const T>(), q_rstd.as<float>()},
           {k.as<T>(), form.k_norm.as<const T>(), k_rstd.as<float>()}, v.as<T>());
@@ -571,10 +637,13 @@ void CudaOps::QkvPrepareBackward(Queue& queue, const QkvForm& form, const Tensor
         on.Scratch(static_cast<std::uint64_t>(2 * partial_elems) * sizeof(float)));
     if (partials == nullptr) return;
     cuda::DispatchHeads(form, dqkv.dtype, [&](auto lanes, auto has_norm, auto type) {
+      constexpr int kLanes = decltype(lanes)::value;
+      constexpr bool kNorm = decltype(has_norm)::value;
       using T = typename decltype(type)::type;
-      cuda::Launch(on.stream(),
-                   cuda::QkvBackwardKernel<decltype(lanes)::value, decltype(has_norm)::value, T>,
-                   {cuda::kBackwardBlocks, cuda::kQkvThreads}, groups, cuda::RotationOf(form),
+      cuda::Launch(on.stream(), cuda::QkvBackwardKernel<kLanes, kNorm, T>,
+                   {cuda::kBackwardBlocks, cuda::kBackwardThreads,
+                    cuda::BackwardShared<kLanes, kNorm, T>::kBytes},
+                   groups, cuda::RotationOf(form),
                    {dq.as<const T>(), form.q_norm.as<const T>(), q_rstd.as<const float>()},
                    {dk.as<const T>(), form.k_norm.as<const T>(), k_rstd.as<const float>()},
                    dv.as<const T>(), qkv.as<const T>(), dqkv.as<T>(), partials);
