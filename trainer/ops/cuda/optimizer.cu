@@ -159,8 +159,9 @@ struct SquaresBatch {
     const T* x = nullptr;
     const T* other = nullptr;  // the second term of each element, or null
     double* sums = nullptr;
+    std::int64_t rows = 0;
     std::int64_t columns = 0;
-    std::int64_t end = 0;  // rows of the batch up to the last of this item
+    std::int64_t end = 0;  // warps of the batch up to the last of this item
     bool fits_packs = false;
   };
   static constexpr int kMostItems = 64;  // a power of two
@@ -171,35 +172,47 @@ struct SquaresBatch {
   [[nodiscard]] __host__ __device__ std::int64_t Begin(int item) const {
     return item == 0 ? 0 : items[item - 1].end;
   }
-  [[nodiscard]] __device__ int ItemOf(std::int64_t row) const {
+  [[nodiscard]] __device__ int ItemOf(std::int64_t warp) const {
     int item = 0;
 #pragma unroll
     for (int step = kMostItems / 2; step > 0; step /= 2) {
-      if (item + step < num_items && Begin(item + step) <= row) item += step;
+      if (item + step < num_items && Begin(item + step) <= warp) item += step;
     }
     return item;
   }
 };
 
-// The sum over a row of what this thread of a warp reads of it, in its own order.
+// Rows that a warp squares side by side, and blocks of a multiprocessor: the best of one to four rows
+// on an H200, with as many registers as five blocks leave.
+constexpr int kRowsOfWarp = 2;
+constexpr int kSquareBlocks = 5;
+
+// Sums of the rows that follow `first`, of what this thread of a warp reads of each, in its own order.
 template <int kWidth, typename Terms>
-__device__ __forceinline__ double SquaresOf(const Terms& row, std::int64_t columns, float scale) {
-  double sum = 0;
-  for (std::int64_t p = threadIdx.x % kWarp; p < columns / kWidth; p += kWarp) {
-    float values[kWidth];
-    row.LoadSums(p, values);
+__device__ __forceinline__ void AddSquares(const Terms& first, std::int64_t columns, int num_rows,
+                                           float scale, double (&sums)[kRowsOfWarp]) {
+  const std::int64_t packs = columns / kWidth;
+  for (std::int64_t p = threadIdx.x % kWarp; p < packs; p += kWarp) {
+    float values[kRowsOfWarp][kWidth] = {};
 #pragma unroll
-    for (const float value : values) {
-      const double scaled = value * scale;
-      sum = __fma_rn(scaled, scaled, sum);  // a float's square is exact in double
+    for (int r = 0; r < kRowsOfWarp; ++r) {
+      if (r < num_rows) first.LoadSums(r * packs + p, values[r]);
+    }
+#pragma unroll
+    for (int r = 0; r < kRowsOfWarp; ++r) {
+#pragma unroll
+      for (const float value : values[r]) {
+        const double scaled = value * scale;
+        sums[r] = __fma_rn(scaled, scaled, sums[r]);  // a float's square is exact in double
+      }
     }
   }
-  return sum;
 }
 
-// A warp for each row; a thread adds in its own order, then the warp in a fixed one.
+// A warp for kRowsOfWarp rows of an item; a thread adds in its own order, then the warp in a fixed
+// one.
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kSquareBlocks)
     SumSquaresKernel(const __grid_constant__ SquaresBatch<T> batch, const UpdateScalars* scalars) {
   AwaitEarlier();
   const std::int64_t place =
@@ -207,25 +220,29 @@ __global__ void __launch_bounds__(kThreads)
   if (place >= batch.Begin(batch.num_items)) return;
   const int index = batch.ItemOf(place);
   const auto& item = batch.items[index];
-  const std::int64_t row = place - batch.Begin(index);
+  const std::int64_t row = (place - batch.Begin(index)) * kRowsOfWarp;
+  const auto num_rows = static_cast<int>(min(item.rows - row, std::int64_t{kRowsOfWarp}));
   const auto scale = static_cast<float>(scalars->scale);
   const std::int64_t first = row * item.columns;
-  const auto squares_of = [&](const auto& terms) {
-    return item.fits_packs ? SquaresOf<kPackWidth>(terms, item.columns, scale)
-                           : SquaresOf<1>(terms, item.columns, scale);
+  double sums[kRowsOfWarp] = {};
+  const auto add_squares = [&](const auto& terms) {
+    item.fits_packs ? AddSquares<kPackWidth>(terms, item.columns, num_rows, scale, sums)
+                    : AddSquares<1>(terms, item.columns, num_rows, scale, sums);
   };
-  double sum = 0;
   if constexpr (std::is_same_v<T, Bf16>) {
-    sum = item.other == nullptr ? squares_of(OneTerm<T>{item.x + first})
-                                : squares_of(TwoTerms{item.x + first, item.other + first});
+    item.other == nullptr ? add_squares(OneTerm<T>{item.x + first})
+                          : add_squares(TwoTerms{item.x + first, item.other + first});
   } else {
-    sum = squares_of(OneTerm<T>{item.x + first});
+    add_squares(OneTerm<T>{item.x + first});
   }
 #pragma unroll
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    sum += __shfl_xor_sync(0xFFFFFFFFU, sum, distance);
+  for (int r = 0; r < kRowsOfWarp; ++r) {
+#pragma unroll
+    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+      sums[r] += __shfl_xor_sync(0xFFFFFFFFU, sums[r], distance);
+    }
+    if (r < num_rows && threadIdx.x % kWarp == 0) item.sums[row + r] = sums[r];
   }
-  if (threadIdx.x % kWarp == 0) item.sums[row] = sum;
 }
 
 // Launches as many batches as the arrays need, which all have elements of T.
@@ -233,9 +250,9 @@ template <typename T>
 void SquareAll(cudaStream_t stream, std::span<const RowSquares> all, const UpdateScalars* scalars) {
   SquaresBatch<T> batch;
   const auto launch = [&] {
-    const std::int64_t rows = batch.Begin(batch.num_items);
-    if (rows > 0) {
-      Launch(stream, SumSquaresKernel<T>, {Blocks(rows, kThreads / kWarp), kThreads}, batch,
+    const std::int64_t warps = batch.Begin(batch.num_items);
+    if (warps > 0) {
+      Launch(stream, SumSquaresKernel<T>, {Blocks(warps, kThreads / kWarp), kThreads}, batch,
              scalars);
     }
     batch.num_items = 0;
@@ -245,11 +262,13 @@ void SquareAll(cudaStream_t stream, std::span<const RowSquares> all, const Updat
     const std::int64_t rows = sums.num_elems();
     if (rows == 0) continue;
     const std::int64_t columns = x.num_elems() / rows;
-    const std::int64_t end = batch.Begin(batch.num_items) + rows;
+    const std::int64_t warps = (rows + kRowsOfWarp - 1) / kRowsOfWarp;
+    const std::int64_t end = batch.Begin(batch.num_items) + warps;
     batch.items[batch.num_items++] = {
         .x = x.first.as<const T>(),
         .other = x.second.as<const T>(),
         .sums = sums.as<double>(),
+        .rows = rows,
         .columns = columns,
         .end = end,
         .fits_packs = FitsPacks(columns, {x.first.data, x.second.data})};
