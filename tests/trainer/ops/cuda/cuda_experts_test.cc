@@ -247,6 +247,31 @@ TEST_F(CudaExpertsTest, RowsAreSortedAlike) {
   }
 }
 
+TEST_F(CudaExpertsTest, CountsAndBiasesOfExpertsAreTheSame) {
+  const auto keep = Values(DType::kFloat64, {6}, {1e-3, 0.19, 0.17, 0.25, 0.7, 0});
+  const auto skip = Values(DType::kFloat64, {6}, {1e-3, 0.19, 0.17, 0.25, 0.7, 1});
+  for (const std::int64_t experts : {1, 48, 300}) {
+    for (const std::int64_t segments : {1, 3}) {
+      std::vector<double> bounds = {0};
+      for (std::int64_t i = 0; i < experts * segments; ++i) {
+        bounds.push_back(bounds.back() + static_cast<double>(i * 37 % 11));
+      }
+      const auto offsets = Values(DType::kInt32, {experts * segments + 1}, bounds);
+      const auto counts = Values(DType::kInt64, {experts},
+                                 std::vector<double>(static_cast<std::size_t>(experts), 1000000));
+      const auto bias = Random(DType::kFloat32, {experts});
+      OnBoth([&](Ops& ops, Queue& queue) {
+        ops.CountRows(queue, offsets, segments, counts);
+        ops.UpdateExpertBias(queue, counts, 1e-3, keep, bias);
+        ops.UpdateExpertBias(queue, counts, 0.5, skip, bias);
+        ops.CountRows(queue, offsets, segments, counts);
+      });
+      ExpectEqual(counts);
+      ExpectEqual(bias);
+    }
+  }
+}
+
 TEST_F(CudaExpertsTest, ProductsOfRowRangesAgree) {
   // More experts than threads of a warp, two thirds of them without a row.
   RowCounts many;

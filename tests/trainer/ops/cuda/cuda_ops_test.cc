@@ -55,6 +55,27 @@ TEST_F(CudaOpsTest, ProductsOfEveryFormAgree) {
   }
 }
 
+// Of 2,048 tokens of the benchmark's d1: forward, data and weights.
+TEST_F(CudaOpsTest, ProductsOfRealSizesAgree) {
+  constexpr std::int64_t kTokens = 2048;
+  constexpr std::int64_t kIn = 1024;
+  constexpr std::int64_t kOut = 6144;
+  const auto x = Random(DType::kBfloat16, {kTokens, kIn});
+  const auto weight = Random(DType::kBfloat16, {kOut, kIn});
+  const auto dy = Random(DType::kBfloat16, {kTokens, kOut});
+  const auto y = Poisoned(DType::kBfloat16, {kTokens, kOut});
+  const auto dx = Poisoned(DType::kBfloat16, {kTokens, kIn});
+  const auto dweight = Random(DType::kFloat32, {kOut, kIn});
+  OnBoth([&](Ops& ops, Queue& queue) {
+    ops.Gemm(queue, {.transpose_b = true}, x, weight, y);
+    ops.Gemm(queue, {}, dy, weight, dx);
+    ops.Gemm(queue, {.transpose_a = true, .accumulate = true}, dy, x, dweight);
+  });
+  for (const auto* result : {&y, &dx}) ExpectNear(*result, BoundOf(DType::kBfloat16));
+  // A sum over all tokens, in another order.
+  ExpectNear(dweight, BoundOf(DType::kFloat32) + 6e-8 * std::sqrt(static_cast<double>(kTokens)));
+}
+
 TEST_F(CudaOpsTest, ElementwiseOperationsAgree) {
   for (const DType dtype : kComputeDTypes) {
     for (const std::int64_t count : {1, 13, 4096, 100003}) {
@@ -137,31 +158,63 @@ TEST_F(CudaOpsTest, NormsAgree) {
   }
 }
 
-TEST_F(CudaOpsTest, QueriesAndKeysAreNormalisedAndRotatedAlike) {
+TEST_F(CudaOpsTest, NormsOfSumsAgree) {
   for (const DType dtype : kComputeDTypes) {
-    for (const QkvShape shape : {QkvShape{16, 8, 128}, QkvShape{6, 2, 6}}) {
+    for (const std::int64_t columns : {5, 37, 128, 1024, 1536, 5120}) {
+      for (const std::int64_t rows : {1, 131, 3000}) {
+        SCOPED_TRACE(columns);
+        const auto x = Random(dtype, {rows, columns});
+        const auto delta = Random(dtype, {rows, columns});
+        const auto weight = Random(dtype, {columns});
+        const auto sum = Poisoned(dtype, {rows, columns});
+        const auto y = Poisoned(dtype, {rows, columns});
+        const auto rstd = Poisoned(DType::kFloat32, {rows});
+        const auto y_in_place = Random(dtype, {rows, columns});
+        const auto sum_in_place = Random(dtype, {rows, columns});
+        OnBoth([&](Ops& ops, Queue& queue) {
+          ops.AddRmsNorm(queue, x, delta, weight, 1e-5, sum, y, rstd);
+          ops.AddRmsNorm(queue, sum_in_place, y_in_place, weight, 1e-5, sum_in_place, y_in_place,
+                         rstd);
+        });
+        ExpectEqual(sum);
+        ExpectEqual(sum_in_place);
+        for (const auto* result : {&y, &y_in_place}) ExpectNear(*result, BoundOf(dtype));
+        ExpectNear(rstd, 1e-6);
+      }
+    }
+  }
+}
+
+TEST_F(CudaOpsTest, QueriesAndKeysAreNormalisedAndRotatedAlike) {
+  struct Case {
+    QkvShape shape;
+    std::int64_t tokens;
+  };
+  // With thousands of tokens, threads of the backward have heads of several.
+  for (const DType dtype : kComputeDTypes) {
+    for (const auto& [shape, tokens] : {Case{{16, 8, 128}, 65}, Case{{16, 4, 128}, 6145},
+                                        Case{{4, 4, 64}, 9001}, Case{{6, 2, 6}, 65}}) {
       for (const bool has_rope : {false, true}) {
-        constexpr std::int64_t kTokens = 65;
         const std::int64_t width = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim;
-        const auto qkv = Random(dtype, {kTokens, width});
+        const auto qkv = Random(dtype, {tokens, width});
         const auto q_norm = Random(dtype, {shape.head_dim});
         const auto k_norm = Random(dtype, {shape.head_dim});
-        const auto cosine = Random(DType::kFloat32, {kTokens, shape.head_dim / 2});
-        const auto sine = Random(DType::kFloat32, {kTokens, shape.head_dim / 2});
-        const auto q = Poisoned(dtype, {kTokens, shape.num_heads, shape.head_dim});
-        const auto k = Poisoned(dtype, {kTokens, shape.num_kv_heads, shape.head_dim});
-        const auto v = Poisoned(dtype, {kTokens, shape.num_kv_heads, shape.head_dim});
-        const auto q_rstd = Poisoned(DType::kFloat32, {kTokens * shape.num_heads});
-        const auto k_rstd = Poisoned(DType::kFloat32, {kTokens * shape.num_kv_heads});
-        const auto dq = Random(dtype, {kTokens, shape.num_heads, shape.head_dim});
-        const auto dk = Random(dtype, {kTokens, shape.num_kv_heads, shape.head_dim});
-        const auto dqkv = Random(dtype, {kTokens, width});  // with dv in its place
+        const auto cosine = Random(DType::kFloat32, {tokens, shape.head_dim / 2});
+        const auto sine = Random(DType::kFloat32, {tokens, shape.head_dim / 2});
+        const auto q = Poisoned(dtype, {tokens, shape.num_heads, shape.head_dim});
+        const auto k = Poisoned(dtype, {tokens, shape.num_kv_heads, shape.head_dim});
+        const auto v = Poisoned(dtype, {tokens, shape.num_kv_heads, shape.head_dim});
+        const auto q_rstd = Poisoned(DType::kFloat32, {tokens * shape.num_heads});
+        const auto k_rstd = Poisoned(DType::kFloat32, {tokens * shape.num_kv_heads});
+        const auto dq = Random(dtype, {tokens, shape.num_heads, shape.head_dim});
+        const auto dk = Random(dtype, {tokens, shape.num_kv_heads, shape.head_dim});
+        const auto dqkv = Random(dtype, {tokens, width});  // with dv in its place
         const auto dq_norm = Random(DType::kFloat32, {shape.head_dim});
         const auto dk_norm = Random(DType::kFloat32, {shape.head_dim});
         OnBoth([&](Ops& ops, Queue& queue) {
           QkvForm form = {.shape = shape, .q_norm = q_norm, .k_norm = k_norm, .norm_eps = 1e-6};
           if (has_rope) {
-            form.rope = {.seq = kTokens, .dim = shape.head_dim};
+            form.rope = {.seq = tokens, .dim = shape.head_dim};
             form.cosine = cosine;
             form.sine = sine;
           }
@@ -174,7 +227,11 @@ TEST_F(CudaOpsTest, QueriesAndKeysAreNormalisedAndRotatedAlike) {
         ExpectEqual(v);
         for (const auto* result : {&q, &k, &dqkv}) ExpectNear(*result, 4 * BoundOf(dtype));
         for (const auto* result : {&q_rstd, &k_rstd}) ExpectNear(*result, 1e-5);
-        for (const auto* result : {&dq_norm, &dk_norm}) ExpectNear(*result, 4 * BoundOf(dtype));
+        // Sums over all heads, in another order.
+        const double roundings = std::sqrt(static_cast<double>(tokens * shape.num_heads));
+        for (const auto* result : {&dq_norm, &dk_norm}) {
+          ExpectNear(*result, 4 * BoundOf(dtype) + 6e-8 * roundings);
+        }
       }
     }
   }
@@ -339,6 +396,15 @@ TEST_F(CudaAttentionTest, AgreesOnHeadsOfEverySize) {
   }
 }
 
+// Of the benchmark's sequences, and with the backward that adds in any order.
+TEST_F(CudaAttentionTest, AgreesOnLongSequences) {
+  for (const bool deterministic : {true, false}) {
+    UseGpuOps({.deterministic = deterministic});
+    ExpectAgreement(Shape(1, 4096, 2, 1, 128, 128), DType::kBfloat16);
+    ExpectAgreement(Shape(1, 2000, 2, 2, 192, 128), DType::kBfloat16);
+  }
+}
+
 TEST_F(CudaAttentionTest, AgreesOnValuesThatStayInAProjection) {
   for (const DType dtype : kComputeDTypes) {
     AttentionShape shape = Shape(2, 256, 8, 2, 64, 64);
@@ -370,15 +436,14 @@ TEST_F(CudaAttentionTest, AgreesOnExamplesThatShareASequence) {
 
 TEST_F(CudaOpsTest, EmbeddingsAgree) {
   for (const DType dtype : kComputeDTypes) {
-    for (const std::int64_t hidden : {3, 64, 1024}) {
-      constexpr std::int64_t kVocab = 50;
+    for (const auto& [vocab, hidden] : {std::pair{50, 3}, {50, 64}, {50, 1024}, {151936, 40}}) {
       constexpr std::int64_t kTokens = 1000;
-      const auto tokens = Indices({kTokens}, kVocab);
-      const auto table = Random(dtype, {kVocab, hidden});
+      const auto tokens = Indices({kTokens}, vocab);
+      const auto table = Random(dtype, {vocab, hidden});
       const auto dy = Random(dtype, {kTokens, hidden});
       const auto y = Poisoned(dtype, {kTokens, hidden});
-      const auto stored = Poisoned(DType::kFloat32, {kVocab, hidden});
-      const auto added = Random(DType::kBfloat16, {kVocab, hidden});
+      const auto stored = Poisoned(DType::kFloat32, {vocab, hidden});
+      const auto added = Random(DType::kBfloat16, {vocab, hidden});
       OnBoth([&](Ops& ops, Queue& queue) {
         ops.Embedding(queue, tokens, table, y);
         ops.EmbeddingBackward(queue, tokens, dy, Stored(stored));
@@ -394,7 +459,7 @@ TEST_F(CudaOpsTest, EmbeddingsAgree) {
 TEST_F(CudaOpsTest, CrossEntropiesAgree) {
   for (const DType dtype : kComputeDTypes) {
     for (const auto& [columns, vocab] :
-         {std::pair{7, 5}, {1024, 1024}, {32768, 32000}, {9001, 9000}}) {
+         {std::pair{7, 5}, {1024, 1024}, {32768, 32000}, {9001, 9000}, {151936, 151669}}) {
       constexpr std::int64_t kTokens = 19;
       const auto logits = Random(dtype, {kTokens, columns}, 3);
       std::vector<double> label_values(kTokens);
@@ -459,6 +524,26 @@ TEST_F(CudaOpsTest, UpdatesGiveTheSameBits) {
         ExpectEqual(*result);
       }
       ExpectNear(sum, 1e-14);
+    }
+  }
+}
+
+TEST_F(CudaOpsTest, SquaresOfRowsAgree) {
+  const auto update = Values(DType::kFloat64, {6}, {1e-3, 0.19, 0.17, 0.25, 0.7, 0});
+  for (const DType dtype : kComputeDTypes) {
+    for (const auto& [rows, columns] : {std::pair{1, 3}, {7, 640}, {131, 1021}, {4098, 2048}}) {
+      const auto x = Random(dtype, {rows, columns});
+      const auto second = Random(dtype, {rows, columns});
+      const auto sums = Poisoned(DType::kFloat64, {rows});
+      const auto of_terms = Poisoned(DType::kFloat64, {rows});
+      const auto again = Poisoned(DType::kFloat64, {rows});
+      OnBoth([&](Ops& ops, Queue& queue) {
+        const GradientSum terms =
+            dtype == DType::kBfloat16 ? GradientSum(x, second) : GradientSum(Tensor(x));
+        const RowSquares all[] = {{Tensor(x), sums}, {terms, of_terms}, {Tensor(x), again}};
+        ops.SumSquares(queue, all, update);
+      });
+      for (const auto* result : {&sums, &of_terms, &again}) ExpectNear(*result, 1e-14);
     }
   }
 }

@@ -75,10 +75,14 @@ class Twins : public ::testing::Test {
     Result<std::unique_ptr<Device>> gpu = MakeCudaDevice(0);
     ASSERT_THAT(gpu.status(), testing::IsOk());
     sides_[kGpu].device = std::move(gpu).value();
-    Result<std::unique_ptr<Ops>> ops = MakeCudaOps({.deterministic = true});
+    UseGpuOps({.deterministic = true});
+    for (Side& side : sides_) side.queue = side.device->MakeQueue("test");
+  }
+
+  void UseGpuOps(const CudaOpsOptions& options) {
+    Result<std::unique_ptr<Ops>> ops = MakeCudaOps(options);
     ASSERT_THAT(ops.status(), testing::IsOk());
     sides_[kGpu].ops = std::move(ops).value();
-    for (Side& side : sides_) side.queue = side.device->MakeQueue("test");
   }
 
   Operand Values(DType dtype, std::initializer_list<std::int64_t> dims,
