@@ -1,7 +1,7 @@
 // Every mesh is the same training: whatever is sharded, replicated or dispatched, a run equals that
 // of one rank.
-#include <cmath>
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -16,7 +16,10 @@ namespace {
 
 using testing::AllDispatchers;
 using testing::AllMeshes;
+using testing::Closeness;
+using testing::ExpectSameTraining;
 using testing::IsOk;
+using testing::kBfloat16Bounds;
 using testing::MeshCase;
 using testing::NameOf;
 using testing::OnMesh;
@@ -29,31 +32,14 @@ using testing::Train;
 using testing::TrainedRun;
 using namespace trainer;  // NOLINT(google-build-using-namespace)
 
-// Relative to the largest magnitude of a tensor, in float32.
-constexpr double kEqualityTolerance = 1e-6;
-
-void ExpectSameTraining(const TrainedRun& run, const TrainedRun& one) {
-  ASSERT_EQ(run.reports.size(), one.reports.size());
-  for (std::size_t i = 0; i < run.reports.size(); ++i) {
-    EXPECT_NEAR(run.reports[i].loss, one.reports[i].loss,
-                kEqualityTolerance * std::abs(one.reports[i].loss));
-    EXPECT_NEAR(run.reports[i].aux_loss, one.reports[i].aux_loss,
-                kEqualityTolerance * std::abs(one.reports[i].aux_loss));
-    EXPECT_NEAR(run.reports[i].grad_norm, one.reports[i].grad_norm,
-                kEqualityTolerance * one.reports[i].grad_norm);
-    EXPECT_EQ(run.reports[i].tokens, one.reports[i].tokens);
-  }
-  EXPECT_LE(RelativeDifference(run.first_gradients, one.first_gradients), kEqualityTolerance);
-  EXPECT_LE(RelativeDifference(run.weights, one.weights), kEqualityTolerance);
-  EXPECT_EQ(run.buffers, one.buffers);
-}
+constexpr Closeness kFloat32Bounds = {.reports = 1e-6, .gradients = 1e-6, .weights = 1e-6};
 
 class MeshEqualityTest : public ::testing::TestWithParam<MeshCase> {
  protected:
   // What one rank makes of as many sequences.
   const TrainedRun& OneRank(const TrainConfig& config) {
-    const auto [found, is_new] =
-        one_rank_.try_emplace({config.global_batch_size, config.per_token_loss});
+    const auto [found, is_new] = one_rank_.try_emplace(
+        {config.global_batch_size, config.per_token_loss, config.precision.compute});
     if (is_new) {
       TrainConfig alone = config;
       alone.mesh = {};
@@ -80,7 +66,7 @@ class MeshEqualityTest : public ::testing::TestWithParam<MeshCase> {
                        << (per_token_loss ? ", per-token loss" : ""));
           const Result<TrainedRun> run = Train(config, {.is_strict = true});
           ASSERT_THAT(run, IsOk());
-          ExpectSameTraining(*run, OneRank(config));
+          ExpectSameTraining(*run, OneRank(config), kFloat32Bounds);
           ++tried;
         }
       }
@@ -89,7 +75,7 @@ class MeshEqualityTest : public ::testing::TestWithParam<MeshCase> {
   }
 
  private:
-  std::map<std::pair<std::int64_t, bool>, TrainedRun> one_rank_;
+  std::map<std::tuple<std::int64_t, bool, DType>, TrainedRun> one_rank_;
 };
 
 TEST_P(MeshEqualityTest, MixtureOfExpertsTrainsAsOnOneRank) { TryAll(SmallMoe(), false); }
@@ -106,12 +92,23 @@ TEST_P(MeshEqualityTest, DenseStepsNeitherWaitNorAllocate) {
       const Result<TrainedRun> run =
           Train(config, {.device = {.queues = queues}, .is_strict = true});
       ASSERT_THAT(run, IsOk());
-      ExpectSameTraining(*run, OneRank(config));
+      ExpectSameTraining(*run, OneRank(config), kFloat32Bounds);
     }
   }
 }
 TEST_P(MeshEqualityTest, LatentAttentionAndExpertBiasTrainAsOnOneRank) {
   TryAll(SmallDeepSeek(), true);
+}
+
+TEST_P(MeshEqualityTest, Bfloat16TrainsAsOnOneRank) {
+  for (const int micro_batches : {1, 2}) {
+    TrainConfig config =
+        OnMesh(SmallRun(SmallMoe(), micro_batches * GetParam().ranks), GetParam(), 1);
+    config.precision.compute = config.precision.grad_comm = DType::kBfloat16;
+    const Result<TrainedRun> run = Train(config, {});
+    ASSERT_THAT(run, IsOk());
+    ExpectSameTraining(*run, OneRank(config), kBfloat16Bounds);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, MeshEqualityTest, ::testing::ValuesIn(AllMeshes()),

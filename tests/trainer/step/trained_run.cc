@@ -302,6 +302,22 @@ Result<TrainedRun> Train(const TrainConfig& config, const RunOptions& options) {
   return first;
 }
 
+void ExpectSameTraining(const TrainedRun& run, const TrainedRun& expected,
+                        const Closeness& bounds) {
+  ASSERT_EQ(run.reports.size(), expected.reports.size());
+  for (std::size_t i = 0; i < run.reports.size(); ++i) {
+    const StepReport& got = run.reports[i];
+    const StepReport& want = expected.reports[i];
+    EXPECT_NEAR(got.loss, want.loss, bounds.reports * std::abs(want.loss));
+    EXPECT_NEAR(got.aux_loss, want.aux_loss, bounds.reports * std::abs(want.aux_loss));
+    EXPECT_NEAR(got.grad_norm, want.grad_norm, bounds.reports * want.grad_norm);
+    EXPECT_EQ(got.tokens, want.tokens);
+  }
+  EXPECT_LE(RelativeDifference(run.first_gradients, expected.first_gradients), bounds.gradients);
+  EXPECT_LE(RelativeDifference(run.weights, expected.weights), bounds.weights);
+  EXPECT_EQ(run.buffers, expected.buffers);
+}
+
 double RelativeDifference(const WholeTensors& a, const WholeTensors& b) {
   constexpr double kDifferent = std::numeric_limits<double>::infinity();
   if (a.size() != b.size()) return kDifferent;

@@ -72,6 +72,21 @@ Result<TrainedRun> TrainOnRank(const trainer::TrainConfig& config, trainer::Host
 // On threads, or on ranks that are processes if there are as many.
 Result<TrainedRun> Train(const trainer::TrainConfig& config, const RunOptions& options);
 
+// How far two runs of the same training may be apart: values of reports relative to themselves,
+// elements relative to the largest magnitude of their tensor.
+struct Closeness {
+  double reports = 0;
+  double gradients = 0;
+  double weights = 0;
+};
+// Of two steps that compute in bfloat16 and send gradients in it. One rank adds what each sequence
+// gives to a gradient in float32; on a mesh every rank's part is rounded first, by 2^-9 of itself,
+// and parts that cancel are larger than their sum. The second step may choose another expert for a
+// token, which changes the auxiliary loss and moves that expert's weights.
+inline constexpr Closeness kBfloat16Bounds = {
+    .reports = 1.6e-2, .gradients = 1.6e-2, .weights = 5e-2};
+void ExpectSameTraining(const TrainedRun& run, const TrainedRun& expected, const Closeness& bounds);
+
 // Largest |a - b| of any element over the largest magnitude of its tensor, over all tensors;
 // infinite if names or sizes differ.
 double RelativeDifference(const WholeTensors& a, const WholeTensors& b);
