@@ -6,13 +6,15 @@
 Trains a Llama of random weights, whose whole state has 4.9 GB with the default sizes, on ranks that divide it, and prints one JSON object:
 
 * dd: seconds to write and sync as many bytes, and to read them again from the page cache
+* disk: seconds to write as many bytes past the page cache, and to read them, by four programs at once: what the disk gives
 * async: a run that saves in the background. stall_s is what the save adds to the training: by how much the five steps around it take longer than
   five median ones, by the clock of this script over their lines. One step alone says less: a line that comes late shortens the next one.
   host_waited_s: the time that the host waited in the save; longest_step_ratio: of these steps; writing_step_ratio: the median of the
   steps until the checkpoint is durable
 * sync: seconds of the same save, waited for
 * load: seconds from the start of the program until the checkpoint of the first is loaded, and until its digest and next loss are proved;
-  and of a program that starts and makes one step of a tiny model
+  of a program that starts and makes one step of a tiny model; and until it is loaded when nothing of it is in the page cache
+* init: seconds from the start of the program to the end of its first step: the weights are drawn, and the GPU is ready
 * equal: the state's digest is the same in both, and so is that of every tensor. Both runs are deterministic
 * goals: stall <= 0.12 s, steps while it is written <= 1.02
 
@@ -22,6 +24,7 @@ Needs twice the state's bytes in --work and 90 s. Exits with 1 if a run fails or
 import argparse
 import json
 import math
+import os
 import pathlib
 import random
 import re
@@ -33,6 +36,7 @@ import tempfile
 import time
 
 VOCAB, SEQ, STEP_S = 8192, 4096, 0.2
+PROGRAMS = 4  # that read or write past the page cache
 QUIET_STEPS = 6  # that are compared with, before the save
 
 
@@ -56,6 +60,30 @@ def dd(args, size):
         seconds[f"{name}_s"] = time.monotonic() - start
     file.unlink()
     return seconds
+
+
+def disk(args, size):
+    """As dd, by PROGRAMS of them at once and without the page cache."""
+    files, seconds = [args.work / f"disk{i}" for i in range(PROGRAMS)], {}
+    for name, options in (("write", lambda file: ["if=/dev/zero", f"of={file}", "oflag=direct", "conv=fsync"]),
+                          ("read", lambda file: [f"if={file}", "of=/dev/null", "iflag=direct"])):
+        start = time.monotonic()
+        running = [subprocess.Popen(["dd", *options(file), "bs=16M", f"count={(size >> 24) // PROGRAMS}"], stderr=subprocess.DEVNULL) for file in files]
+        if any([program.wait() for program in running]):
+            raise Failed(f"dd past the page cache of {args.work} failed")
+        seconds[f"{name}_s"] = time.monotonic() - start
+    for file in files:
+        file.unlink()
+    return seconds
+
+
+def forget(folder):
+    """Takes the files of a folder out of the page cache."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def write_data(args):
@@ -124,12 +152,13 @@ def tensors_of(checkpoint):
 
 def measure(args):
     size = state_bytes(args)
-    result = {"ranks": args.ranks, "state_bytes": size, "dd": dd(args, size)}
+    result = {"ranks": args.ranks, "state_bytes": size, "dd": dd(args, size), "disk": disk(args, size)}
     write_data(args)
     # The next save should not wait for the one before it.
     at = min(60, max(QUIET_STEPS + 2, math.ceil(1.6 * result["dd"]["write_s"] / STEP_S)))
     saves = {"save_interval": at}
     lines, steps, wall = train(args, "async", 2 * at, "--save", args.work / "async", async_save="true", **saves)
+    result["init"] = {"until_first_step_s": find(lines, r"step 1/")[0], "parameters": size // 12}
     result["async"] = {"save_at": at, "wall_s": wall} | judge_async(lines, steps, at)
     shutil.rmtree(args.work / "async" / f"iter_{2 * at:07d}")
     lines, steps, wall = train(args, "sync", at, "--save", args.work / "sync", "--print-state-digest", **saves)
@@ -145,6 +174,9 @@ def measure(args):
     result["load"] = {"until_loaded_s": find(lines, r"loaded .* at iteration")[0], "until_digest_proved_s": proved,
                       "until_loss_proved_s": find(lines, r"loss of the batch after step")[0], "start_alone_s": time.monotonic() - start}
     tensors = tensors_of(args.work / "sync" / folder)
+    forget(args.work / "async" / folder)
+    lines, _, _ = train(args, "cold", at, "--load", args.work / "async" / folder)
+    result["load"]["until_loaded_cold_s"] = find(lines, r"loaded .* at iteration")[0]
     result["equal"] = {"state_digest": match[1] == digest, "tensors": len(tensors) > 0 and tensors_of(args.work / "async" / folder) == tensors}
     made = result["async"]
     result["goals"] = {"stall <= 0.12 s": made["stall_s"] <= 0.12, "writing steps <= 1.02": made["writing_step_ratio"] is not None and made["writing_step_ratio"] <= 1.02}
