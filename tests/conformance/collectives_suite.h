@@ -400,11 +400,23 @@ TEST_P(CollectivesSuite, AllToAllMovesUnevenRows) {
         {.send = send.tensor().Reshape({total(send_rows) + 1, kWidth}),
          .receive = receive.tensor().Reshape({total(receive_rows) + 1, kWidth})},
         {.send = sent_tags.tensor(), .receive = tags.tensor()}};
-    self.all.AllToAll(self.queue, transfers, send_counts.tensor(), receive_counts.tensor());
+    const RowCounts sent = self.all.ReadCounts(self.queue, send_counts.tensor());
+    const RowCounts received = self.all.ReadCounts(self.queue, receive_counts.tensor());
+    self.all.AllToAll(self.queue, transfers, sent, received);
     expected.insert(expected.end(), kWidth, -7.0F);
     expected_tags.push_back(-7);
     ExpectSameBits(receive.Read(), expected, "AllToAll");
     ExpectSameBits(tags.Read(), expected_tags, "AllToAll of the second tensor");
+
+    // The rows go home by the same counts.
+    const std::vector<float> values = send.Read();
+    const std::vector<float> zeros(values.size());
+    self.device.CopyFromHost(self.queue, zeros.data(), send.tensor());
+    const RowTransfer back = {.send = transfers[0].receive, .receive = transfers[0].send};
+    self.all.AllToAll(self.queue, {&back, 1}, received, sent);
+    std::vector<float> home = values;
+    std::fill(home.end() - kWidth, home.end(), 0.0F);
+    ExpectSameBits(send.Read(), home, "AllToAll back");
   });
 }
 
@@ -477,7 +489,8 @@ TEST_P(CollectivesSuite, AGroupOfOneRankCopies) {
     const RowTransfer transfer = {.send = from.tensor(), .receive = swapped.tensor()};
     (*alone)->AllGather(self.queue, from.tensor(), gathered.tensor());
     (*alone)->ReduceScatter(self.queue, from.tensor(), reduced.tensor());
-    (*alone)->AllToAll(self.queue, {&transfer, 1}, rows.tensor(), rows.tensor());
+    const RowCounts counts = (*alone)->ReadCounts(self.queue, rows.tensor());
+    (*alone)->AllToAll(self.queue, {&transfer, 1}, counts, counts);
     (*alone)->AllReduce(self.queue, kept.tensor(), ReduceOp::kSum);
     (*alone)->AllGather(self.queue, kept.tensor(), kept.tensor());
     (*alone)->ReduceScatter(self.queue, kept.tensor(), kept.tensor());

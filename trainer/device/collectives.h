@@ -15,6 +15,7 @@
 #include "trainer/device/device.h"
 #include "trainer/device/grad_write.h"
 #include "trainer/device/queue.h"
+#include "trainer/device/row_counts.h"
 #include "trainer/device/tensor.h"
 
 namespace ckpt::trainer {
@@ -103,18 +104,18 @@ class Collectives {
   // In place. kSum takes bfloat16, float32, float64, int32 and int64, and adds as ReduceScatter
   // does. kMax takes the same except bfloat16; a NaN wins.
   virtual void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) = 0;
-  // Rows [Σ send_rows[<r], +send_rows[r]) of each `send` go to rank r. `receive` gets the rows in
-  // order of the rank that sent them, `receive_rows[r]` of them from rank r. Both counts are int64
-  // [size()] on the device, where they may have been computed just before. Rows after the last are
-  // neither read nor written.
+  // Counts of rows for each rank, int64 [size()], for any number of AllToAlls: those that `counts`
+  // holds when `queue` has run what was enqueued so far. It does not change until they have run.
   //
-  // The CPU reads the counts when the queue runs the call. Kernels that read peers' memory find them
-  // on the device. NCCL needs counts on the host: where every rank sends each peer the same number
-  // of rows, as with padded capacity, the shapes give them; otherwise it copies them to pinned
-  // memory as soon as they are computed, and the host waits for that copy alone. The model enqueues
-  // the shared experts between the two.
+  // Kernels that read peers' memory find counts on the device. Where all ranks meet (NCCL, MPI,
+  // threads by default) the host must know them. Then they are copied to it as soon as they are
+  // computed, beside what is enqueued next, and the first AllToAll waits for that copy alone.
+  virtual RowCounts ReadCounts(Queue& /*queue*/, const Tensor& counts) { return RowCounts(counts); }
+  // Rows [Σ send_rows[<r], +send_rows[r]) of each `send` go to rank r. `receive` gets the rows in
+  // order of the rank that sent them, `receive_rows[r]` of them from rank r. Rows after the last are
+  // neither read nor written. The counts are those of ReadCounts.
   virtual void AllToAll(Queue& queue, std::span<const RowTransfer> transfers,
-                        const Tensor& send_rows, const Tensor& receive_rows) = 0;
+                        const RowCounts& send_rows, const RowCounts& receive_rows) = 0;
 
   // How many calls this rank has made. It names a point for AwaitReaders.
   [[nodiscard]] virtual std::uint64_t num_calls() const { return 0; }

@@ -124,6 +124,8 @@ class AllToAllDispatch final : public Dispatch {
                              counts.dropped, {});
     group_.AllGather(context.queue, sorted_.offsets, all_offsets);
     context.ops.PlanExchange(context.queue, group_.rank(), all_offsets, plan_, counts.overflows);
+    send_rows_ = group_.ReadCounts(context.queue, plan_.send_rows);
+    receive_rows_ = group_.ReadCounts(context.queue, plan_.receive_rows);
   }
 
   void ToExperts(BlockContext& context, const Tensor& x, const Tensor& weights, const Tensor& rows,
@@ -132,7 +134,7 @@ class AllToAllDispatch final : public Dispatch {
     const Travellers sent = Allocate(context, sorted_.choices.dim(0), rows, row_weights);
     const Travellers received = Allocate(context, max_rows_, rows, row_weights);
     context.ops.Permute(context.queue, sorted_, x, weights, sent.rows, sent.weights);
-    Exchange(context, sent, plan_.send_rows, received, plan_.receive_rows);
+    Exchange(context, sent, send_rows_, received, receive_rows_);
     const auto sort = [&](const Tensor& from, const Tensor& to) {
       if (to) context.ops.GatherRows(context.queue, from, plan_.arrival, count(), to);
     };
@@ -150,7 +152,7 @@ class AllToAllDispatch final : public Dispatch {
     };
     unsort(rows, received.rows);
     unsort(row_weights, received.weights);
-    Exchange(context, received, plan_.receive_rows, sent, plan_.send_rows);
+    Exchange(context, received, receive_rows_, sent, send_rows_);
     context.ops.Unpermute(context.queue, sorted_, sent.rows, sent.weights, y, weights);
   }
 
@@ -169,8 +171,8 @@ class AllToAllDispatch final : public Dispatch {
     return travellers;
   }
 
-  void Exchange(BlockContext& context, const Travellers& from, const Tensor& from_rows,
-                const Travellers& to, const Tensor& to_rows) {
+  void Exchange(BlockContext& context, const Travellers& from, const RowCounts& from_rows,
+                const Travellers& to, const RowCounts& to_rows) {
     const std::array<RowTransfer, 2> transfers = {
         RowTransfer{.send = from.rows, .receive = to.rows},
         RowTransfer{.send = from.weights, .receive = to.weights}};
@@ -183,6 +185,8 @@ class AllToAllDispatch final : public Dispatch {
   std::int64_t capacity_ = 0;
   ExpertRows sorted_;  // this rank's choices at all experts
   ExchangePlan plan_;
+  RowCounts send_rows_;  // of the plan, for every exchange of the routing
+  RowCounts receive_rows_;
 };
 
 // Sends a token once to each rank that holds experts of it.
@@ -219,11 +223,13 @@ class FlexDispatch final : public Dispatch {
                              {});
     group_.AllGather(context.queue, sent_.offsets, all_offsets);
     context.ops.PlanExchange(context.queue, group_.rank(), all_offsets, plan_, counts.overflows);
+    send_rows_ = group_.ReadCounts(context.queue, plan_.send_rows);
+    receive_rows_ = group_.ReadCounts(context.queue, plan_.receive_rows);
 
     const RowTransfer travelling = Allocate(context, experts);
     context.ops.Permute(context.queue, sent_, experts, {}, travelling.send, {});
     context.ops.Fill(context.queue, travelling.receive, -1);  // where there is no token
-    group_.AllToAll(context.queue, std::span(&travelling, 1), plan_.send_rows, plan_.receive_rows);
+    group_.AllToAll(context.queue, std::span(&travelling, 1), send_rows_, receive_rows_);
     const SortForm form{.first_expert = group_.rank() * num_held_, .num_experts = num_held_};
     context.ops.SortByExpert(context.queue, form, travelling.receive, {}, here_, {},
                              counts.overflows);
@@ -236,8 +242,8 @@ class FlexDispatch final : public Dispatch {
                                                    Allocate(context, weights)};
     context.ops.Permute(context.queue, sent_, x, {}, travelling[0].send, {});
     if (weights) context.ops.Permute(context.queue, sent_, weights, {}, travelling[1].send, {});
-    group_.AllToAll(context.queue, std::span(travelling).first(weights ? 2 : 1), plan_.send_rows,
-                    plan_.receive_rows);
+    group_.AllToAll(context.queue, std::span(travelling).first(weights ? 2 : 1), send_rows_,
+                    receive_rows_);
     context.ops.Permute(context.queue, here_, travelling[0].receive, travelling[1].receive, rows,
                         row_weights);
   }
@@ -249,8 +255,8 @@ class FlexDispatch final : public Dispatch {
     context.ops.Unpermute(context.queue, here_, rows, row_weights, there[0].receive,
                           there[1].receive);
     const std::array<RowTransfer, 2> back = {Back(there[0]), Back(there[1])};
-    group_.AllToAll(context.queue, std::span(back).first(weights ? 2 : 1), plan_.receive_rows,
-                    plan_.send_rows);
+    group_.AllToAll(context.queue, std::span(back).first(weights ? 2 : 1), receive_rows_,
+                    send_rows_);
     context.ops.Unpermute(context.queue, sent_, there[0].send, {}, y, {});
     // Of a choice, one rank sends the weight, and all others 0.
     if (weights) context.ops.Unpermute(context.queue, sent_, there[1].send, {}, weights, {});
@@ -274,6 +280,8 @@ class FlexDispatch final : public Dispatch {
   const std::int64_t num_held_;
   ExpertRows sent_;  // this rank's tokens at all ranks
   ExchangePlan plan_;
+  RowCounts send_rows_;  // of the plan
+  RowCounts receive_rows_;
   ExpertRows here_;  // the received tokens at the experts held here
 };
 

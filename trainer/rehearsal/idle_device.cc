@@ -38,7 +38,7 @@ class IdleCollectives final : public Collectives {
                     std::span<const Tensor> /*terms*/) override {}
   void AllReduce(Queue& /*queue*/, const Tensor& /*data*/, ReduceOp /*op*/) override {}
   void AllToAll(Queue& /*queue*/, std::span<const RowTransfer> /*transfers*/,
-                const Tensor& /*send_rows*/, const Tensor& /*receive_rows*/) override {}
+                const RowCounts& /*send_rows*/, const RowCounts& /*receive_rows*/) override {}
 };
 
 class IdleDevice final : public Device {

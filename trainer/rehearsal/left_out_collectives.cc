@@ -23,7 +23,7 @@ class LeftOutCollectives final : public Collectives {
                     std::span<const Tensor> /*terms*/) override {}
   void AllReduce(Queue& /*queue*/, const Tensor& /*data*/, ReduceOp /*op*/) override {}
   void AllToAll(Queue& /*queue*/, std::span<const RowTransfer> /*transfers*/,
-                const Tensor& /*send_rows*/, const Tensor& /*receive_rows*/) override {}
+                const RowCounts& /*send_rows*/, const RowCounts& /*receive_rows*/) override {}
 
   [[nodiscard]] std::uint64_t num_calls() const override { return before_->num_calls(); }
   void AwaitReaders(Queue& queue, std::uint64_t calls) override {

@@ -222,7 +222,8 @@ TEST(ThreadCommTest, RefusesRowsThatAreNotExpected) {
       const auto queue = device->MakeQueue("comm");
       CKPT_ASSIGN_OR_RETURN(const auto all, SplitCollectives(world, *device, 0, world.rank()));
       const RowTransfer transfer = {.send = ViewOf(send), .receive = ViewOf(receive)};
-      all->AllToAll(*queue, {&transfer, 1}, ViewOf(send_rows), ViewOf(receive_rows));
+      all->AllToAll(*queue, {&transfer, 1}, all->ReadCounts(*queue, ViewOf(send_rows)),
+                    all->ReadCounts(*queue, ViewOf(receive_rows)));
       return queue->Synchronize();
     });
     EXPECT_THAT(status, FailsWith(ErrorKind::kInternal));

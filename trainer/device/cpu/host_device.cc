@@ -88,7 +88,7 @@ class HostDevice final : public Device {
 
   Result<std::unique_ptr<Collectives>> MakeCollectives(std::unique_ptr<HostGroup> group) override {
     if (options_.reads_peers) return MakePeerCollectives(std::move(group), MakeHostPeerReader());
-    return MakeHostCollectives(std::move(group));
+    return MakeHostCollectives(std::move(group), *this);
   }
 
  private:

@@ -49,8 +49,8 @@ class PeerCollectives final : public Collectives {
   Result<std::vector<Tensor>> Views(const Tensor& array) override;
   void AwaitWriters(Queue& queue, const Event& written) override;
   void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) override;
-  void AllToAll(Queue& queue, std::span<const RowTransfer> transfers, const Tensor& send_rows,
-                const Tensor& receive_rows) override;
+  void AllToAll(Queue& queue, std::span<const RowTransfer> transfers, const RowCounts& send_rows,
+                const RowCounts& receive_rows) override;
 
   void AwaitReaders(Queue& queue, std::uint64_t calls) override;
   void Register(const Buffer& memory) override {
@@ -203,14 +203,14 @@ void PeerCollectives::AllReduce(Queue& queue, const Tensor& data, ReduceOp op) {
 }
 
 void PeerCollectives::AllToAll(Queue& queue, std::span<const RowTransfer> transfers,
-                               const Tensor& send_rows, const Tensor& receive_rows) {
-  for (const Tensor& counts : {send_rows, receive_rows}) {
+                               const RowCounts& send_rows, const RowCounts& receive_rows) {
+  for (const Tensor& counts : {send_rows.on_device(), receive_rows.on_device()}) {
     CKPT_CHECK(counts.dtype == DType::kInt64 && counts.num_elems() == size());
   }
   const PeerOperand mine = {.call = "AllToAll",
                             .size_bytes = transfers.size(),
                             .transfers = {transfers.begin(), transfers.end()},
-                            .send_rows = send_rows,
+                            .send_rows = send_rows.on_device(),
                             .ready = queue.Record()};
   Call(queue, mine, [&](const Operands& shown) {
     for (std::size_t t = 0; t < transfers.size(); ++t) {
@@ -219,7 +219,7 @@ void PeerCollectives::AllToAll(Queue& queue, std::span<const RowTransfer> transf
         sent.push_back({.rows = of_rank.transfers[t].send, .counts = of_rank.send_rows});
       }
       reader_->ReceiveRows(queue, rank(), std::move(sent),
-                           {.rows = transfers[t].receive, .counts = receive_rows});
+                           {.rows = transfers[t].receive, .counts = receive_rows.on_device()});
     }
   });
   AwaitReaders(queue, num_calls_);

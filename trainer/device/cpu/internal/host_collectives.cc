@@ -27,12 +27,6 @@ std::uint64_t RowBytes(const Tensor& tensor) {
   return bytes;
 }
 
-std::vector<std::int64_t> CountsIn(const Tensor& counts) {
-  if (!counts) return {};
-  const auto* const first = counts.as<const std::int64_t>();
-  return {first, first + counts.num_elems()};
-}
-
 std::int64_t Sum(std::span<const std::int64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
@@ -89,7 +83,8 @@ Status ReduceAll(HostGroup& group, ReduceOp op, const Tensor& data) {
 
 class HostCollectives final : public Collectives {
  public:
-  explicit HostCollectives(std::unique_ptr<HostGroup> group) : Collectives(std::move(group)) {}
+  HostCollectives(std::unique_ptr<HostGroup> group, Device& device)
+      : Collectives(std::move(group)), counts_(device, size()) {}
 
   void AllGather(Queue& queue, const Tensor& shard, const Tensor& full) override {
     CKPT_CHECK(shard.dtype == full.dtype && shard.num_elems() * size() == full.num_elems());
@@ -124,18 +119,26 @@ class HostCollectives final : public Collectives {
     Enqueue(queue, [this, data, op] { return ReduceAll(host(), op, data); });
   }
 
-  void AllToAll(Queue& queue, std::span<const RowTransfer> transfers, const Tensor& send_rows,
-                const Tensor& receive_rows) override {
-    CheckCounts(send_rows, receive_rows, size());
-    Enqueue(
-        queue,
-        [this, moved = std::vector<RowTransfer>(transfers.begin(), transfers.end()), send_rows,
-         receive_rows]() -> Status {
-          for (const RowTransfer& transfer : moved) {
-            CKPT_RETURN_IF_ERROR(host().ExchangeRows(RowsOf(transfer, send_rows, receive_rows)));
-          }
-          return OkStatus();
-        });
+  // The queue could read the counts when it gets to the call. They are read on the host as NCCL's are,
+  // so that tests on the CPU find counts that change too early.
+  RowCounts ReadCounts(Queue& queue, const Tensor& counts) override {
+    return counts_.Read(queue, counts);
+  }
+  void AllToAll(Queue& queue, std::span<const RowTransfer> transfers, const RowCounts& send_rows,
+                const RowCounts& receive_rows) override {
+    const auto sent = send_rows.OnHost();
+    const auto received = receive_rows.OnHost();
+    if (!sent.ok() || !received.ok()) {
+      return queue.Fail(sent.ok() ? received.status() : sent.status());
+    }
+    std::vector<RowExchange> exchanges;
+    for (const RowTransfer& transfer : transfers) {
+      exchanges.push_back(RowsOf(transfer, *sent, *received));
+    }
+    Enqueue(queue, [this, exchanges = std::move(exchanges)]() -> Status {
+      for (const RowExchange& rows : exchanges) CKPT_RETURN_IF_ERROR(host().ExchangeRows(rows));
+      return OkStatus();
+    });
   }
 
  private:
@@ -143,31 +146,27 @@ class HostCollectives final : public Collectives {
   static void Enqueue(Queue& queue, Work&& work) {
     static_cast<HostQueue&>(queue).Enqueue(std::forward<Work>(work));
   }
+
+  CountsReader counts_;
 };
 
 }  // namespace
 
-void CheckCounts(const Tensor& send_rows, const Tensor& receive_rows, int num_ranks) {
-  for (const Tensor& counts : {send_rows, receive_rows}) {
-    CKPT_CHECK(counts.dtype == DType::kInt64 && counts.num_elems() == num_ranks);
-  }
-}
-
-RowExchange RowsOf(const RowTransfer& transfer, const Tensor& send_rows,
-                   const Tensor& receive_rows) {
+RowExchange RowsOf(const RowTransfer& transfer, std::span<const std::int64_t> send_rows,
+                   std::span<const std::int64_t> receive_rows) {
   RowExchange rows{.send = transfer.send.bytes(),
                    .receive = transfer.receive.bytes(),
                    .row_bytes = RowBytes(transfer.send),
-                   .send_rows = CountsIn(send_rows),
-                   .receive_rows = CountsIn(receive_rows)};
+                   .send_rows = {send_rows.begin(), send_rows.end()},
+                   .receive_rows = {receive_rows.begin(), receive_rows.end()}};
   CKPT_CHECK(rows.row_bytes == RowBytes(transfer.receive));
   CKPT_CHECK(Sum(rows.send_rows) <= transfer.send.dim(0));
   CKPT_CHECK(Sum(rows.receive_rows) <= transfer.receive.dim(0));
   return rows;
 }
 
-std::unique_ptr<Collectives> MakeHostCollectives(std::unique_ptr<HostGroup> group) {
-  return std::make_unique<HostCollectives>(std::move(group));
+std::unique_ptr<Collectives> MakeHostCollectives(std::unique_ptr<HostGroup> group, Device& device) {
+  return std::make_unique<HostCollectives>(std::move(group), device);
 }
 
 }  // namespace ckpt::trainer

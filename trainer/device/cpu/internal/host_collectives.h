@@ -2,20 +2,20 @@
 #ifndef CKPT_TRAINER_DEVICE_CPU_INTERNAL_HOST_COLLECTIVES_H_
 #define CKPT_TRAINER_DEVICE_CPU_INTERNAL_HOST_COLLECTIVES_H_
 
+#include <cstdint>
 #include <memory>
+#include <span>
 
 #include "trainer/device/collectives.h"
 
 namespace ckpt::trainer {
 
-std::unique_ptr<Collectives> MakeHostCollectives(std::unique_ptr<HostGroup> group);
+// `device`, of the CPU, outlives them.
+std::unique_ptr<Collectives> MakeHostCollectives(std::unique_ptr<HostGroup> group, Device& device);
 
-// Checks the counts of an AllToAll, which may not have been computed yet.
-void CheckCounts(const Tensor& send_rows, const Tensor& receive_rows, int num_ranks);
-// What an AllToAll moves of a tensor, when its counts were computed. `receive_rows` null: only what is
-// sent.
-RowExchange RowsOf(const RowTransfer& transfer, const Tensor& send_rows,
-                   const Tensor& receive_rows);
+// What an AllToAll with these counts moves of a tensor. `receive_rows` empty: only what is sent.
+RowExchange RowsOf(const RowTransfer& transfer, std::span<const std::int64_t> send_rows,
+                   std::span<const std::int64_t> receive_rows);
 
 }  // namespace ckpt::trainer
 

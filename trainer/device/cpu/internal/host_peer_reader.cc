@@ -1,6 +1,7 @@
 #include "trainer/device/cpu/internal/host_peer_reader.h"
 
 #include <cstring>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,11 @@
 
 namespace ckpt::trainer {
 namespace {
+
+std::span<const std::int64_t> CountsIn(const Tensor& counts) {
+  if (!counts) return {};
+  return {counts.as<const std::int64_t>(), static_cast<std::size_t>(counts.num_elems())};
+}
 
 class HostPeerReader final : public PeerReader {
  public:
@@ -46,7 +52,8 @@ class HostPeerReader final : public PeerReader {
       for (std::size_t peer = 0; peer < sent.size(); ++peer) {
         const bool is_own = peer == static_cast<std::size_t>(rank);
         rows.push_back(RowsOf({.send = sent[peer].rows, .receive = received.rows},
-                              sent[peer].counts, is_own ? received.counts : Tensor()));
+                              CountsIn(sent[peer].counts),
+                              CountsIn(is_own ? received.counts : Tensor())));
       }
       std::vector<const RowExchange*> all;
       for (const RowExchange& of_rank : rows) all.push_back(&of_rank);

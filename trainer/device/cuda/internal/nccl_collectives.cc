@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -31,12 +32,12 @@ class NcclCollectives final : public Collectives {
  public:
   NcclCollectives(std::unique_ptr<HostGroup> group, const NcclLibrary& nccl,
                   ncclComm_t communicator, std::shared_ptr<CallTrack> track, NcclWatchdog& watchdog,
-                  Device& device, PinnedBuffer counts)
+                  Device& device)
       : Collectives(std::move(group)),
         nccl_(nccl),
         communicator_(communicator),
         watchdog_(watchdog),
-        counts_(std::move(counts)),
+        counts_(device, size()),
         memory_(nccl, communicator, device) {
     watchdog_.Add(nccl_, communicator_, host(), std::move(track));
   }
@@ -110,36 +111,34 @@ class NcclCollectives final : public Collectives {
         queue, "the second half of an all-reduce", [&](int) { return piece_of(rank()); }, piece_of);
   }
 
-  // NCCL takes sizes from the host, so the host waits until they are computed.
-  void AllToAll(Queue& queue, std::span<const RowTransfer> transfers, const Tensor& send_rows,
-                const Tensor& receive_rows) override {
-    const auto ranks = static_cast<std::size_t>(size());
-    auto* const counts = reinterpret_cast<std::int64_t*>(counts_.data());
-    RunOnCuda(queue, [&](CudaQueue& cuda) {
-      for (const auto& [tensor, to] :
-           {std::pair(&send_rows, counts), std::pair(&receive_rows, counts + ranks)}) {
-        CKPT_CHECK(tensor->dtype == DType::kInt64 && tensor->num_elems() == size());
-        (void)cudaMemcpyAsync(to, tensor->data, ranks * sizeof(std::int64_t),
-                              cudaMemcpyDeviceToHost, cuda.stream());
-      }
-    });
-    // Only the queue's own work, which does not wait for the host.
-    if (!queue.Synchronize().ok()) return;
+  RowCounts ReadCounts(Queue& queue, const Tensor& counts) override {
+    return counts_.Read(queue, counts);
+  }
+  // NCCL takes sizes from the host.
+  void AllToAll(Queue& queue, std::span<const RowTransfer> transfers, const RowCounts& send_rows,
+                const RowCounts& receive_rows) override {
+    const auto sent = send_rows.OnHost();
+    const auto received = receive_rows.OnHost();
+    if (!sent.ok() || !received.ok()) {
+      return queue.Fail(sent.ok() ? received.status() : sent.status());
+    }
     for (const RowTransfer& transfer : transfers) {
       const std::uint64_t row_bytes =
           transfer.send.dim(0) == 0
               ? 0
               : transfer.send.size_bytes() / static_cast<std::uint64_t>(transfer.send.dim(0));
-      const auto piece_of = [&](const Tensor& rows, const std::int64_t* of_ranks, int peer) {
-        std::int64_t before = 0;
-        for (int other = 0; other < peer; ++other) before += of_ranks[other];
-        CKPT_CHECK(before + of_ranks[peer] <= rows.dim(0));
+      const auto piece_of = [&](const Tensor& rows, std::span<const std::int64_t> of_ranks,
+                                int peer) {
+        const auto here = static_cast<std::size_t>(peer);
+        const std::int64_t before =
+            std::accumulate(of_ranks.begin(), of_ranks.begin() + peer, std::int64_t{0});
+        CKPT_CHECK(before + of_ranks[here] <= rows.dim(0));
         return Piece{rows.bytes() + static_cast<std::uint64_t>(before) * row_bytes,
-                     static_cast<std::uint64_t>(of_ranks[peer]) * row_bytes};
+                     static_cast<std::uint64_t>(of_ranks[here]) * row_bytes};
       };
       Exchange(
-          queue, "an all-to-all", [&](int peer) { return piece_of(transfer.send, counts, peer); },
-          [&](int peer) { return piece_of(transfer.receive, counts + ranks, peer); });
+          queue, "an all-to-all", [&](int peer) { return piece_of(transfer.send, *sent, peer); },
+          [&](int peer) { return piece_of(transfer.receive, *received, peer); });
     }
   }
 
@@ -224,7 +223,7 @@ class NcclCollectives final : public Collectives {
   const NcclLibrary& nccl_;
   const ncclComm_t communicator_;
   NcclWatchdog& watchdog_;
-  const PinnedBuffer counts_;  // int64 [2, ranks], of an AllToAll
+  CountsReader counts_;
   NcclMemory memory_;
   Status registered_;  // of the memory that calls will use
 };
@@ -243,8 +242,6 @@ Result<std::unique_ptr<Collectives>> MakeNcclCollectives(std::unique_ptr<HostGro
   CKPT_RETURN_IF_ERROR(
       group->Exchange(std::as_bytes(std::span(&id, 1)), std::as_writable_bytes(std::span(ids))));
   CKPT_RETURN_IF_ERROR(made);
-  CKPT_ASSIGN_OR_RETURN(PinnedBuffer counts,
-                        device.AllocatePinned(2 * ids.size() * sizeof(std::int64_t)));
   std::shared_ptr<CallTrack> track = group->MakeTrack("nccl");
   CKPT_CHECK(track != nullptr);  // the ranks are processes
   ncclComm_t communicator = nullptr;
@@ -254,9 +251,8 @@ Result<std::unique_ptr<Collectives>> MakeNcclCollectives(std::unique_ptr<HostGro
         nccl->StatusOf(nccl->init_rank(&communicator, group->size(), ids.front(), group->rank()),
                        "ncclCommInitRank", nullptr));
   }
-  return std::unique_ptr<Collectives>(
-      std::make_unique<NcclCollectives>(std::move(group), *nccl, communicator, std::move(track),
-                                        watchdog, device, std::move(counts)));
+  return std::unique_ptr<Collectives>(std::make_unique<NcclCollectives>(
+      std::move(group), *nccl, communicator, std::move(track), watchdog, device));
 }
 
 }  // namespace ckpt::trainer
