@@ -50,6 +50,40 @@ TEST(HostOptimizerTest, GivesTheBitsOfMomentsOnTheDevice) {
   }
 }
 
+// Two ranks keep gradients as two terms of bfloat16, and where they read each other's memory, an update
+// writes both ranks' weights. A block is then a part of both.
+TEST(HostOptimizerTest, GivesTheSameBitsWhereUpdatesAddTermsAndWriteBothRanksWeights) {
+  TrainConfig config =
+      OnMesh(SmallRun(SmallMoe(), 2), {.world_size = 2, .sharding = Sharding::kOptimGrads});
+  config.precision.compute = config.precision.grad_comm = DType::kBfloat16;
+  for (const OptimizerKind kind : {OptimizerKind::kAdam, OptimizerKind::kSgd}) {
+    config.optimizer.kind = kind;
+    for (const bool reads_peers : {false, true}) {
+      RunOptions options = {.steps = 4,
+                            .device = {.queues = QueueMode::kThreads, .reads_peers = reads_peers},
+                            .is_strict = true,
+                            .inspect = [reads_peers](RankTrainer& trainer, Device&) {
+                              for (const MainArrays& main : trainer.params().mains()) {
+                                EXPECT_TRUE(main.gradient.second);
+                                EXPECT_EQ(static_cast<bool>(main.compute.other), reads_peers);
+                              }
+                            }};
+      const auto want = Train(config, options);
+      ASSERT_THAT(want, IsOk());
+      for (const std::int64_t block_elems : {HostMoments::kBlockElems, std::int64_t{64}}) {
+        for (const std::uint64_t delay_seed : {3U, 4U}) {
+          options.device.delay_seed = delay_seed;
+          const auto run = Train(OnHost(config, block_elems), options);
+          ASSERT_THAT(run, IsOk());
+          EXPECT_EQ(run->weights, want->weights);
+          EXPECT_EQ(run->reports.back().loss, want->reports.back().loss);
+          EXPECT_EQ(run->reports.back().grad_norm, want->reports.back().grad_norm);
+        }
+      }
+    }
+  }
+}
+
 TEST(HostOptimizerTest, TheDeviceHoldsOnlyBlocks) {
   const TrainConfig config = OnHost(OnMesh(SmallRun(SmallMoe(), 2), {.world_size = 2}), 64);
   std::mutex mutex;
