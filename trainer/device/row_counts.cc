@@ -45,9 +45,8 @@ std::shared_ptr<RowCounts::HostCopy> CountsReader::Take() {
   const auto size_bytes = static_cast<std::uint64_t>(num_ranks_) * sizeof(std::int64_t);
   Result<PinnedBuffer> memory = device_.AllocatePinned(size_bytes);
   if (!memory.ok()) queue_->Fail(memory.status());  // it will not copy
-  copies_.push_back(std::make_shared<RowCounts::HostCopy>(
-      RowCounts::HostCopy{.queue = queue_.get(),
-                          .memory = memory.ok() ? std::move(memory).value() : PinnedBuffer()}));
+  copies_.push_back(std::make_shared<RowCounts::HostCopy>(RowCounts::HostCopy{
+      .queue = queue_.get(), .memory = memory.ok() ? std::move(memory).value() : PinnedBuffer()}));
   return copies_.back();
 }
 

@@ -14,6 +14,7 @@
 #include "trainer/device/cuda/internal/cuda_peer_reader.h"
 #include "trainer/device/cuda/internal/cupti_record.h"
 #include "trainer/device/cuda/internal/nccl_collectives.h"
+#include "trainer/device/cuda/internal/nccl_library.h"
 #include "trainer/device/cuda/internal/nccl_watchdog.h"
 #include "trainer/device/peer/peer_collectives.h"
 
@@ -107,7 +108,8 @@ class CudaDevice final : public Device {
   Result<std::unique_ptr<Collectives>> MakeCollectives(std::unique_ptr<HostGroup> group) override {
     if (group->size() > 1 && group->abort_ends_processes()) {  // the ranks are processes
       if (watchdog_ == nullptr) watchdog_ = std::make_unique<NcclWatchdog>();
-      return MakeNcclCollectives(std::move(group), *this, *watchdog_);
+      CKPT_ASSIGN_OR_RETURN(const NcclLibrary* const nccl, LoadNccl());
+      return MakeNcclCollectives(*nccl, std::move(group), *this, *watchdog_);
     }
     CKPT_ASSIGN_OR_RETURN(std::unique_ptr<PeerReader> reader, MakeCudaPeerReader(*group));
     return MakePeerCollectives(std::move(group), std::move(reader));

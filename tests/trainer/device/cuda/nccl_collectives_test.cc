@@ -1,7 +1,9 @@
 // The conformance suite on GPU ranks that are processes, by NCCL. NCCL takes two ranks for one GPU only
-// where each says that it is on another host, as here. With `missing-rank`: a rank that stops.
+// where each says that it is on another host, as here. With `missing-rank`: a rank that stops. With
+// `async-error`: NCCL reports a failure of a call that it has taken.
 #include "trainer/device/cuda/internal/nccl_collectives.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +22,7 @@
 #include "tests/conformance/collectives_suite.h"
 #include "trainer/comm/mpi_comm.h"
 #include "trainer/device/cuda/cuda_device.h"
+#include "trainer/device/cuda/internal/nccl_library.h"
 #include "trainer/device/cuda/internal/nccl_watchdog.h"
 
 namespace ckpt::trainer {
@@ -53,30 +56,41 @@ int RunSuite() {
   return status.ok() ? failures : 1;
 }
 
-// The last rank does not make the second call. The others must end, and all processes with them.
-int RunMissingRank() {
-  const Status status =
-      RunMpiRank({.timeout = std::chrono::seconds(3)}, [](HostGroup& world) -> Status {
-        ShareGpus(world);
-        CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
-                              MakeCudaDevice(world.rank() % NumCudaDevices()));
-        const std::unique_ptr<Queue> queue = device->MakeQueue("comm");
-        NcclWatchdog watchdog;
-        CKPT_ASSIGN_OR_RETURN(std::unique_ptr<HostGroup> group, world.Split(0, world.rank()));
-        CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Collectives> all,
-                              MakeNcclCollectives(std::move(group), *device, watchdog));
-        const std::int64_t part = 1000 / world.size();
-        const DeviceArray<float> data(
-            *device, *queue, std::vector<float>(static_cast<std::size_t>(part * world.size())));
-        for (int call = 0; call < 2; ++call) {
-          if (call == 1 && world.rank() + 1 == world.size()) {
-            std::this_thread::sleep_for(std::chrono::minutes(1));
-          }
-          all->AllGather(*queue, data.tensor().Rows(world.rank() * part, part), data.tensor());
-          CKPT_RETURN_IF_ERROR(queue->Synchronize());
-        }
-        return OkStatus();
-      });
+std::atomic<bool> reports_failure = false;
+
+// The last rank does not make the second of two calls. The others must end, and all processes with
+// them: because it is missing, or because NCCL reports a failure to the first rank.
+int RunToTheEnd(bool is_reported, std::chrono::seconds timeout) {
+  const Status status = RunMpiRank({.timeout = timeout}, [&](HostGroup& world) -> Status {
+    ShareGpus(world);
+    CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                          MakeCudaDevice(world.rank() % NumCudaDevices()));
+    const std::unique_ptr<Queue> queue = device->MakeQueue("comm");
+    CKPT_ASSIGN_OR_RETURN(const NcclLibrary* const loaded, LoadNccl());
+    NcclLibrary nccl = *loaded;
+    if (is_reported && world.rank() == 0) {
+      nccl.async_error = [](ncclComm_t, ncclResult_t* code) {
+        *code = reports_failure ? ncclRemoteError : ncclSuccess;
+        return ncclSuccess;
+      };
+    }
+    NcclWatchdog watchdog;
+    CKPT_ASSIGN_OR_RETURN(std::unique_ptr<HostGroup> group, world.Split(0, world.rank()));
+    CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Collectives> all,
+                          MakeNcclCollectives(nccl, std::move(group), *device, watchdog));
+    const std::int64_t part = 1000 / world.size();
+    const DeviceArray<float> data(
+        *device, *queue, std::vector<float>(static_cast<std::size_t>(part * world.size())));
+    for (int call = 0; call < 2; ++call) {
+      if (call == 1 && world.rank() + 1 == world.size()) {
+        std::this_thread::sleep_for(std::chrono::minutes(1));
+      }
+      all->AllGather(*queue, data.tensor().Rows(world.rank() * part, part), data.tensor());
+      reports_failure = call == 1;
+      CKPT_RETURN_IF_ERROR(queue->Synchronize());
+    }
+    return OkStatus();
+  });
   return status.ok() ? 0 : 1;
 }
 
@@ -85,9 +99,12 @@ int RunMissingRank() {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);
-  const bool is_missing = argc == 2 && std::string_view(argv[1]) == "missing-rank";
-  if (!is_missing) return ckpt::trainer::RunSuite();
-  if (ckpt::trainer::NumCudaDevices() > 0) return ckpt::trainer::RunMissingRank();
+  const std::string_view fault = argc == 2 ? argv[1] : "";
+  const bool is_reported = fault == "async-error";
+  if (!is_reported && fault != "missing-rank") return ckpt::trainer::RunSuite();
+  if (ckpt::trainer::NumCudaDevices() > 0) {
+    return ckpt::trainer::RunToTheEnd(is_reported, std::chrono::seconds(is_reported ? 600 : 3));
+  }
   std::puts("SKIPPED: no GPU");
   return 0;
 }

@@ -14,7 +14,6 @@
 #include "core/base/check.h"
 #include "trainer/comm/call_track.h"
 #include "trainer/device/cuda/cuda_queue.h"
-#include "trainer/device/cuda/internal/nccl_library.h"
 #include "trainer/device/cuda/internal/nccl_memory.h"
 #include "trainer/device/cuda/internal/nccl_watchdog.h"
 #include "trainer/device/cuda/internal/peer_kernels.h"
@@ -230,13 +229,13 @@ class NcclCollectives final : public Collectives {
 
 }  // namespace
 
-Result<std::unique_ptr<Collectives>> MakeNcclCollectives(std::unique_ptr<HostGroup> group,
+Result<std::unique_ptr<Collectives>> MakeNcclCollectives(const NcclLibrary& nccl,
+                                                         std::unique_ptr<HostGroup> group,
                                                          Device& device, NcclWatchdog& watchdog) {
-  CKPT_ASSIGN_OR_RETURN(const NcclLibrary* const nccl, LoadNccl());
   ncclUniqueId id = {};
   Status made;
   if (group->rank() == 0) {
-    made = nccl->StatusOf(nccl->get_unique_id(&id), "ncclGetUniqueId", nullptr);
+    made = nccl.StatusOf(nccl.get_unique_id(&id), "ncclGetUniqueId", nullptr);
   }
   std::vector<ncclUniqueId> ids(static_cast<std::size_t>(group->size()));
   CKPT_RETURN_IF_ERROR(
@@ -248,11 +247,11 @@ Result<std::unique_ptr<Collectives>> MakeNcclCollectives(std::unique_ptr<HostGro
   {
     const TrackedCall call(*track, "ncclCommInitRank", 0);
     CKPT_RETURN_IF_ERROR(
-        nccl->StatusOf(nccl->init_rank(&communicator, group->size(), ids.front(), group->rank()),
-                       "ncclCommInitRank", nullptr));
+        nccl.StatusOf(nccl.init_rank(&communicator, group->size(), ids.front(), group->rank()),
+                      "ncclCommInitRank", nullptr));
   }
   return std::unique_ptr<Collectives>(std::make_unique<NcclCollectives>(
-      std::move(group), *nccl, communicator, std::move(track), watchdog, device));
+      std::move(group), nccl, communicator, std::move(track), watchdog, device));
 }
 
 }  // namespace ckpt::trainer

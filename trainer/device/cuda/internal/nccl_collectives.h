@@ -7,6 +7,7 @@
 #include "core/base/result.h"
 #include "trainer/comm/host_group.h"
 #include "trainer/device/collectives.h"
+#include "trainer/device/cuda/internal/nccl_library.h"
 #include "trainer/device/cuda/internal/nccl_watchdog.h"
 #include "trainer/device/device.h"
 
@@ -16,9 +17,10 @@ namespace ckpt::trainer {
 // and sums are formed where they are kept, in the order that Collectives documents: so they have
 // the bits of ranks that read each other's memory, and bfloat16 is added in float32.
 //
-// `device` and `watchdog` outlive the collectives. Every rank calls it. Errors: kUnsupported (there
-// is no NCCL), kSystem (NCCL failed), those of the group.
-Result<std::unique_ptr<Collectives>> MakeNcclCollectives(std::unique_ptr<HostGroup> group,
+// `nccl`, `device` and `watchdog` outlive the collectives. Every rank calls it. Errors: kSystem (NCCL
+// failed), those of the group.
+Result<std::unique_ptr<Collectives>> MakeNcclCollectives(const NcclLibrary& nccl,
+                                                         std::unique_ptr<HostGroup> group,
                                                          Device& device, NcclWatchdog& watchdog);
 
 }  // namespace ckpt::trainer
