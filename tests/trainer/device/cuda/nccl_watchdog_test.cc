@@ -17,9 +17,9 @@
 namespace ckpt::trainer {
 namespace {
 
-using testing::FailsWith;
 using ::testing::AllOf;
 using ::testing::Each;
+using testing::FailsWith;
 using ::testing::HasSubstr;
 
 constexpr int kRanks = 3;
