@@ -6,7 +6,6 @@
 import argparse
 import filecmp
 import json
-import os
 import pathlib
 import random
 import shutil
@@ -16,6 +15,8 @@ import sys
 import tempfile
 import time
 import unittest
+
+from small_disk import SmallDisk, grow
 
 BIN = None
 LAYERS, HIDDEN, FFN, VOCAB = 24, 256, 1024, 1000
@@ -131,7 +132,7 @@ class Interrupted(unittest.TestCase):
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn("error: no_space:", done.stderr)
             self.assertIn("out.ckptkit-partial holds what is done: make room and run ckpt-convert again with --resume", done.stderr)
-            subprocess.run(["mount", "-o", f"remount,size={4 * self.bytes}", disk], check=True)
+            grow(disk, 4 * self.bytes)
             done = convert(*options, "--resume")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual([path.name for path in disk.iterdir()], ["out"])
@@ -176,29 +177,10 @@ class InterruptedTraining(unittest.TestCase):
             self.assertIn("error: no_space:", done.stderr)
             self.assertIn("out/iter_0000002.ckptkit-partial holds a part of it and can be removed", done.stderr)
             self.assertRegex(done.stderr, r"out/iter_0000001 is complete: make room \(a save takes .* in all\) and resume it")
-            subprocess.run(["mount", "-o", f"remount,size={4 * self.save_bytes}", disk], check=True)
+            grow(disk, 4 * self.save_bytes)
             done = self.train(disk / "out", "train_iters=2", "save_interval=1", load=disk / "out")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(sorted(path.name for path in (disk / "out").glob("iter*")), ["iter_0000001", "iter_0000002"])
-
-
-class SmallDisk:
-    """A file system of `size` bytes; the test is skipped where none may be mounted."""
-
-    def __init__(self, test, size):
-        self.test, self.size = test, size
-
-    def __enter__(self):
-        self.path = pathlib.Path(tempfile.mkdtemp(prefix="ckptkit-disk-"))
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={self.size}", "tmpfs", self.path], capture_output=True, text=True)
-        if done.returncode != 0:
-            shutil.rmtree(self.path)
-            self.test.skipTest(f"no file system can be mounted here: {done.stderr.strip()}")
-        return self.path
-
-    def __exit__(self, *_):
-        subprocess.run(["umount", self.path], check=True)
-        os.rmdir(self.path)
 
 
 if __name__ == "__main__":

@@ -14,12 +14,15 @@ import pathlib
 import pty
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+
+from small_disk import SmallDisk, grow
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = None
@@ -268,11 +271,13 @@ class Mpi(Training):
         self.assertIn("not finite in step", err)
 
 
-class Faults(Training):
-    """One of two processes stops for good. The other must end in time, and say who is missing where."""
+class FaultyRun(Training):
+    """A run of two ranks, processes where nothing else is said, to which something happens."""
 
     MINUTES = 0.05
-    # For the question, and for the launcher to end what is left.
+    # For the question who is missing.
+    ANSWERS = 3
+    # For the launcher to end what is left.
     AFTER_IT = 30
 
     def setUp(self):
@@ -280,24 +285,29 @@ class Faults(Training):
         if not MPIEXEC:
             self.skipTest("no MPI launcher")
 
-    def start_run(self, *options, launcher=(), save="out"):
+    def start_run(self, *options, launcher=(), save="out", threads=False):
+        options = ("--config", "run.yaml", "--device", DEVICE, "--load", save, "--save", save, "--set", "save_interval=2", *options)
+        if threads:
+            return self.start("--ranks", str(RANKS), *options)
         tell_pid = ("bash", "-c", "echo $$ > pid.$OMPI_COMM_WORLD_RANK; (($(nvidia-smi --list-gpus 2> /dev/null | wc -l) >= "
                     f"{RANKS})) || export NCCL_HOSTID=$OMPI_COMM_WORLD_RANK; " 'exec "$0" "$@"')
-        return self.start("--config", "run.yaml", "--device", DEVICE, "--load", save, "--save", save, "--set", "save_interval=2", *options,
-                          launcher=(MPIEXEC, *launcher, "-n", str(RANKS), *tell_pid))
+        return self.start(*options, launcher=(MPIEXEC, *launcher, "-n", str(RANKS), *tell_pid))
 
-    def ends_in_time(self, process, number, code):
-        """What the run says after rank 1 got the signal."""
+    def signal_rank_1(self, number):
         os.kill(int((self.folder / "pid.1").read_text()), number)
+
+    def ends(self, process, code):
+        """What the run says."""
         _, err = process.communicate(timeout=60 * self.MINUTES + self.AFTER_IT)
         self.assertEqual(process.returncode, code, err)
         return err
 
-    def goes_on(self):
+    def goes_on(self, *options, threads=False, save="out"):
         """The last checkpoint is whole, and leads where a run leads that nothing happened to."""
-        steps = self.steps_saved() + 3
-        out, _ = self.finish(self.start_run("--prove", "--set", f"train_iters={steps}", "--print-state-digest"))
-        whole, _ = self.finish(self.start_run("--set", f"train_iters={steps}", "--print-state-digest", save="whole"))
+        steps = int((self.folder / save / "latest_checkpointed_iteration.txt").read_text()) + 3
+        options = (*options, "--set", f"train_iters={steps}", "--print-state-digest")
+        out, _ = self.finish(self.start_run("--prove", *options, save=save, threads=threads))
+        whole, _ = self.finish(self.start_run(*options, save="whole", threads=threads))
         self.assertEqual(self.digest(out), self.digest(whole))
 
     def names_rank_1(self, err):
@@ -307,38 +317,116 @@ class Faults(Training):
         if DEVICE == "cuda":
             self.assertRegex(said[1], "all-gather|reduce-scatter|all-reduce|all-to-all|exchange")
 
-    def endless(self, *options, launcher=()):
-        process = self.start_run("--set", "train_iters=1000000", "--set", f"distributed_timeout_minutes={self.MINUTES}", *options,
-                                 launcher=launcher)
+    def endless(self, *options, launcher=(), threads=False):
+        in_time = () if threads else ("--set", f"distributed_timeout_minutes={self.MINUTES}")
+        process = self.start_run("--set", "train_iters=1000000", *in_time, *options, launcher=launcher, threads=threads)
         self.addCleanup(process.kill)
         process.stderr.readline()  # it starts from random weights
+        return process
+
+
+class Faults(FaultyRun):
+    """One of two processes stops for good. The other must end in time, and say who is missing where."""
+
+    def running(self, *options, launcher=()):
+        process = self.endless(*options, launcher=launcher)
         self.read_steps(process, 5)
         return process
+
+    def ends_in_time(self, process, number, code):
+        """What the run says after rank 1 got the signal."""
+        self.signal_rank_1(number)
+        return self.ends(process, code)
 
     def test_a_rank_that_hangs_is_named(self):
         for options in ((), ("--set", "async_save=true", "--set", "overlap_grad_reduce=true", "--set", "overlap_param_gather=true")):
             with self.subTest(options=options):
-                self.names_rank_1(self.ends_in_time(self.endless(*options), signal.SIGSTOP, code=3))
+                self.names_rank_1(self.ends_in_time(self.running(*options), signal.SIGSTOP, code=3))
         self.goes_on()
 
     def test_a_killed_rank_is_named_by_the_launcher(self):
-        self.assertRegex(self.ends_in_time(self.endless(), signal.SIGKILL, code=128 + signal.SIGKILL), r"process rank 1 .*exited on signal 9")
+        self.assertRegex(self.ends_in_time(self.running(), signal.SIGKILL, code=128 + signal.SIGKILL), r"process rank 1 .*exited on signal 9")
         self.goes_on()
 
     def test_a_killed_rank_is_named_where_the_launcher_does_not_care(self):
-        process = self.endless(launcher=("--enable-recovery",))
+        process = self.running(launcher=("--enable-recovery",))
         self.names_rank_1(self.ends_in_time(process, signal.SIGKILL, code=0))  # the launcher's: it cares for no rank
         self.goes_on()
 
     def test_a_rank_that_comes_back_in_time_costs_nothing(self):
         process = self.start_run("--set", "train_iters=2000", "--set", f"distributed_timeout_minutes={self.MINUTES}")
         self.read_steps(process, 3)
-        pid = int((self.folder / "pid.1").read_text())
-        os.kill(pid, signal.SIGSTOP)
+        self.signal_rank_1(signal.SIGSTOP)
         time.sleep(60 * self.MINUTES / 3)
-        os.kill(pid, signal.SIGCONT)
-        os.kill(pid, signal.SIGTERM)
+        self.signal_rank_1(signal.SIGCONT)
+        self.signal_rank_1(signal.SIGTERM)
         self.finish(process)
+
+
+class SaveFaults(FaultyRun):
+    """The same while a checkpoint is written in the background, beside an older one that must stay whole."""
+
+    # A save of some 90 MB, so that it is not over when it is seen to have begun.
+    LARGE = ("--set", "async_save=true", "--set", "hidden_size=512", "--set", "ffn_hidden_size=1024", "--set", "log_interval=1000")
+
+    def saving(self, threads=False):
+        """A run in its second save or a later one, and the folder that it writes."""
+        process = self.endless(*self.LARGE, threads=threads)
+        out = self.folder / "out"
+        while not ((out / "latest_checkpointed_iteration.txt").exists() and (unfinished := list(out.glob("iter_*.ckptkit-partial")))):
+            self.assertIsNone(process.poll())
+            time.sleep(0.0005)
+        return process, unfinished[0]
+
+    def is_left(self, unfinished):
+        self.assertTrue(unfinished.exists(), "the save was over")
+        self.assertFalse(unfinished.with_suffix("").exists())
+
+    def test_a_rank_that_hangs_is_named_in_time(self):
+        process, unfinished = self.saving()
+        self.signal_rank_1(signal.SIGSTOP)
+        begin = time.monotonic()
+        said = iter(process.stderr.readline, "")
+        line = next(line for line in said if "gave up" in line)
+        took = time.monotonic() - begin
+        self.names_rank_1(line)
+        self.ends(process, code=3)
+        # Rank 0 may have waited before the signal, and looks several times in that time.
+        self.assertGreater(took, 0.8 * 60 * self.MINUTES)
+        self.assertLess(took, 60 * self.MINUTES + self.ANSWERS + 3)
+        self.is_left(unfinished)
+        self.goes_on(*self.LARGE)
+
+    def test_a_killed_rank_leaves_the_last_checkpoint(self):
+        for threads in (False, True):
+            with self.subTest(threads=threads):
+                process, unfinished = self.saving(threads)
+                if threads:
+                    process.kill()
+                    self.ends(process, code=-signal.SIGKILL)
+                else:
+                    self.signal_rank_1(signal.SIGKILL)
+                    self.assertRegex(self.ends(process, code=128 + signal.SIGKILL), r"process rank 1 .*exited on signal 9")
+                self.is_left(unfinished)
+                self.goes_on(*self.LARGE, threads=threads)
+                for name in ("out", "whole"):
+                    shutil.rmtree(self.folder / name)
+
+    def test_a_full_disk_ends_the_run_and_leaves_the_last_checkpoint(self):
+        background = ("--set", "async_save=true")
+        self.finish(self.start_run(*background, "--set", "train_iters=2", save="roomy"))
+        save_bytes = sum(file.stat().st_size for file in (self.folder / "roomy").rglob("*") if file.is_file())
+        for threads in (False, True):
+            with self.subTest(threads=threads), SmallDisk(self, save_bytes * 7 // 2) as disk:
+                process = self.start_run(*background, "--set", "train_iters=100000", save=disk / "out", threads=threads)
+                err = self.ends(process, code=3)
+                self.assertEqual(len(re.findall("error: no_space: " if threads else r"rank \d gave up: no_space: ", err)), 1, err)
+                last = int((disk / "out" / "latest_checkpointed_iteration.txt").read_text())
+                self.assertGreaterEqual(last, 2)
+                self.assertRegex(err, rf"out/iter_{last:07} is complete: make room \(a save takes .* in all\) and resume it")
+                grow(disk, 9 * save_bytes)
+                self.goes_on(*background, threads=threads, save=disk / "out")
+                shutil.rmtree(self.folder / "whole")
 
 
 if __name__ == "__main__":
