@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -166,6 +167,78 @@ TEST(EngineScheduleTest, TheCallsOfAUnitAreOneBatch) {
                                 return std::make_unique<BatchDevice>(std::move(device), check);
                               }};
   EXPECT_THAT(Train(config, options), IsOk());
+}
+
+// Notes what the host asks of the queues, in its order.
+class NotedQueues final : public testing::ForwardingDevice {
+ public:
+  NotedQueues(std::unique_ptr<Device> target, std::vector<std::string>& log)
+      : ForwardingDevice(std::move(target)), log_(log) {}
+
+  std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
+    return std::make_unique<NotedQueue>(ForwardingDevice::MakeQueue(name), std::string(name), log_);
+  }
+
+ private:
+  class NotedQueue final : public testing::ForwardingQueue {
+   public:
+    NotedQueue(std::unique_ptr<Queue> target, std::string name, std::vector<std::string>& log)
+        : ForwardingQueue(std::move(target)), name_(std::move(name)), log_(log) {}
+
+    void Enqueue(std::function<Status()> work) override {
+      log_.push_back(name_);
+      ForwardingQueue::Enqueue(std::move(work));
+    }
+    void Wait(const Event& event) override {
+      log_.push_back(name_ + " waits");
+      ForwardingQueue::Wait(event);
+    }
+
+   private:
+    const std::string name_;
+    std::vector<std::string>& log_;
+  };
+
+  std::vector<std::string>& log_;
+};
+
+// What rank 0 asks of its queues in two steps.
+std::vector<std::string> AskedOfQueues(QueueMode queues, std::optional<bool> overlap_grad_reduce,
+                                       std::optional<bool> overlap_param_gather) {
+  TrainConfig config = DeepRun();
+  config.overlap_grad_reduce = overlap_grad_reduce;
+  config.overlap_param_gather = overlap_param_gather;
+  std::vector<std::string> logs[4];
+  const Status status = RunRanks(config.mesh.world_size, [&](HostGroup& world) {
+    std::vector<std::string>& log = logs[world.rank()];
+    return testing::TrainOnRank(config, world,
+                                {.device = {.queues = queues},
+                                 .wrap_device =
+                                     [&log](std::unique_ptr<Device> device) {
+                                       return std::make_unique<NotedQueues>(std::move(device), log);
+                                     }})
+        .status();
+  });
+  EXPECT_THAT(status, IsOk());
+  return logs[0];
+}
+
+// What the settings leave open, the device decides: one that works while the host goes on, as a GPU,
+// gathers ahead and does not wait for a reduction before it computes on.
+TEST(EngineScheduleTest, ADeviceThatWorksBesideTheHostOverlapsByDefault) {
+  for (const QueueMode queues : {QueueMode::kThreads, QueueMode::kInline}) {
+    const bool is_asynchronous = MakeHostDevice({.queues = queues})->is_asynchronous();
+    EXPECT_EQ(is_asynchronous, queues == QueueMode::kThreads);
+    const auto all = AskedOfQueues(queues, true, true);
+    const auto reduces = AskedOfQueues(queues, true, false);
+    const auto none = AskedOfQueues(queues, false, false);
+    EXPECT_NE(all, reduces);
+    EXPECT_NE(reduces, none);
+    EXPECT_TRUE(AskedOfQueues(queues, {}, {}) == (is_asynchronous ? all : none));
+    // Gathers do as reductions where only these are set.
+    EXPECT_TRUE(AskedOfQueues(queues, true, {}) == all);
+    EXPECT_TRUE(AskedOfQueues(queues, false, {}) == none);
+  }
 }
 
 // --- waits ----------------------------------------------------------------------------------------
