@@ -35,6 +35,9 @@ MESHES = {
     "2 optim_grads": (2, ["data_parallel_sharding_strategy=optim_grads"]),
     "2 FSDP": (2, []),
     "2 FSDP, EP 2": (2, EP2),
+    # In bfloat16, two ranks keep terms of a sum of one micro-batch; with optim_grads their updates write both ranks' weights.
+    "2 FSDP, one micro-batch": (2, ["micro_batch_size=8"]),
+    "2 optim_grads, one micro-batch": (2, ["data_parallel_sharding_strategy=optim_grads", "micro_batch_size=8"]),
     "4 optim, EP 2": (4, EP2 + ["data_parallel_sharding_strategy=optim"]),
     "4 FSDP, overlapped": (4, ["overlap_grad_reduce=true", "overlap_param_gather=true", "prefetch_depth=2", "weight_slots=3"]),
     "4 FSDP, EP 2 by all-gather": (4, EP2 + ["moe_token_dispatcher_type=allgather"]),
