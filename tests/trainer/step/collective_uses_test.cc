@@ -1,5 +1,5 @@
-// Which memory the collectives of a run are told that calls will use. NCCL registers it with the
-// driver; the memory of experts' rows and of a step's numbers is not (docs/adr/0011).
+// What a run asks of its collectives: the memory that calls will use, which NCCL registers with the
+// driver, and how often the host reads counts of rows (docs/adr/0011).
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -39,6 +39,8 @@ struct Uses {
   int registered = 0;  // arrays
   int inside = 0;      // operands that lie in one of them
   int outside = 0;
+  int reads = 0;  // of counts
+  int exchanges = 0;
 };
 
 class NotedCollectives final : public Collectives {
@@ -76,10 +78,12 @@ class NotedCollectives final : public Collectives {
     target_->AllReduce(queue, data, op);
   }
   RowCounts ReadCounts(Queue& queue, const Tensor& counts) override {
+    ++uses_.reads;
     return target_->ReadCounts(queue, counts);
   }
   void AllToAll(Queue& queue, std::span<const RowTransfer> transfers, const RowCounts& send_rows,
                 const RowCounts& receive_rows) override {
+    ++uses_.exchanges;
     for (const RowTransfer& transfer : transfers) Note({transfer.send, transfer.receive});
     target_->AllToAll(queue, transfers, send_rows, receive_rows);
   }
@@ -117,9 +121,9 @@ class NotedCollectives final : public Collectives {
 };
 
 // In the order in which SplitWorld makes them.
-constexpr std::string_view kPurposes[] = {"gather shard",  "gather expert shard", "gather outer",
-                                          "reduce shard",  "reduce expert shard", "reduce outer",
-                                          "expert",        "world"};
+constexpr std::string_view kPurposes[] = {
+    "gather shard",        "gather expert shard", "gather outer", "reduce shard",
+    "reduce expert shard", "reduce outer",        "expert",       "world"};
 
 class NotedDevice final : public testing::ForwardingDevice {
  public:
@@ -140,9 +144,26 @@ class NotedDevice final : public testing::ForwardingDevice {
   std::vector<Uses>& uses_;
 };
 
+// What each rank asks of the collectives of each purpose in two steps.
+std::vector<std::vector<Uses>> UsesOf(const TrainConfig& config) {
+  std::mutex mutex;
+  std::vector<std::vector<Uses>> of_ranks(static_cast<std::size_t>(config.mesh.world_size));
+  std::size_t next = 0;
+  const RunOptions options = {.wrap_device = [&](std::unique_ptr<Device> device) {
+    const std::lock_guard lock(mutex);
+    return std::make_unique<NotedDevice>(std::move(device), of_ranks[next++]);
+  }};
+  EXPECT_THAT(Train(config, options), IsOk());
+  for (std::vector<Uses>& uses : of_ranks) {
+    EXPECT_EQ(uses.size(), std::size(kPurposes));
+    uses.resize(std::size(kPurposes));
+  }
+  return of_ranks;
+}
+
 // With one and with several micro-batches, in bfloat16 and float32: weights, gradients, terms of
 // two ranks, and the copies in which sums are sent.
-TEST(RegisteredMemoryTest, IsWhatWeightsAndGradientsAreSentFromAndTo) {
+TEST(CollectiveUsesTest, RegisteredMemoryIsWhatWeightsAndGradientsAreSentFromAndTo) {
   for (const int world_size : {2, 8}) {
     for (const Sharding sharding : {Sharding::kOptimGrads, Sharding::kOptimGradsParams}) {
       for (const int micro_batches : {1, 2}) {
@@ -150,24 +171,14 @@ TEST(RegisteredMemoryTest, IsWhatWeightsAndGradientsAreSentFromAndTo) {
           SCOPED_TRACE(::testing::Message()
                        << world_size << " ranks, " << ShardingName(sharding) << ", "
                        << micro_batches << " micro-batches, " << DTypeName(compute));
-          MeshConfig mesh = {
-              .world_size = world_size, .expert_parallel = 2, .sharding = sharding};
+          MeshConfig mesh = {.world_size = world_size, .expert_parallel = 2, .sharding = sharding};
           if (world_size == 8) {
             mesh.num_instances = 2;
             if (sharding == Sharding::kOptimGradsParams) mesh.outer = OuterSharding::kOptim;
           }
           TrainConfig config = OnMesh(SmallRun(SmallMoe(), micro_batches * world_size), mesh);
           config.precision.compute = config.precision.grad_comm = compute;
-          std::mutex mutex;
-          std::vector<std::vector<Uses>> of_ranks(static_cast<std::size_t>(world_size));
-          std::size_t next = 0;
-          const RunOptions options = {.wrap_device = [&](std::unique_ptr<Device> device) {
-            const std::lock_guard lock(mutex);
-            return std::make_unique<NotedDevice>(std::move(device), of_ranks[next++]);
-          }};
-          ASSERT_THAT(Train(config, options), IsOk());
-          for (const std::vector<Uses>& uses : of_ranks) {
-            ASSERT_EQ(uses.size(), std::size(kPurposes));
+          for (const std::vector<Uses>& uses : UsesOf(config)) {
             for (std::size_t i = 0; i < uses.size(); ++i) {
               SCOPED_TRACE(kPurposes[i]);
               const bool is_of_params = i < 6;
@@ -182,6 +193,27 @@ TEST(RegisteredMemoryTest, IsWhatWeightsAndGradientsAreSentFromAndTo) {
           }
         }
       }
+    }
+  }
+}
+
+// To the experts and back, forward and backward, rows go by counts that were read once.
+TEST(CollectiveUsesTest, CountsAreReadOnceARouting) {
+  constexpr int kMicroBatches = 3;
+  constexpr int kSteps = 2;
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kLayers}) {
+    TrainConfig config =
+        OnMesh(SmallRun(SmallMoe(), 2 * kMicroBatches), {.world_size = 2, .expert_parallel = 2});
+    config.recompute = recompute;
+    const std::vector<bool>& is_moe = config.model.is_moe_layer;
+    const auto routings =
+        static_cast<int>(std::ranges::count(is_moe, true)) * kMicroBatches * kSteps;
+    ASSERT_GT(routings, 0);
+    for (const std::vector<Uses>& uses : UsesOf(config)) {
+      const Uses& expert = uses[6];
+      EXPECT_EQ(expert.reads, 2 * routings);  // rows to send, and to receive
+      // What is computed again is sent to the experts again.
+      EXPECT_EQ(expert.exchanges, (recompute == Recompute::kNone ? 4 : 5) * routings);
     }
   }
 }
