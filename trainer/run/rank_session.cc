@@ -1,7 +1,10 @@
 #include "trainer/run/rank_session.h"
 
+#include <chrono>
 #include <optional>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "trainer/backend/backend_options.h"
 #include "trainer/model/flops.h"
@@ -49,7 +52,10 @@ Result<RunProgress> RankSession::Start() {
     CKPT_RETURN_IF_ERROR(
         ReadInitialWeights(*input_.init, input_.budget_bytes, *trainer_, world_, input_.progress));
   } else {
+    const auto start = std::chrono::steady_clock::now();
     CKPT_RETURN_IF_ERROR(trainer_->InitializeWeights());
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    if (world_.rank() == 0 && notice_) notice_(fmt::format("drew the weights in {:.1f} s", took.count()));
   }
   return RunProgress();
 }

@@ -341,10 +341,13 @@ __global__ void __launch_bounds__(kBlockThreads)
   };
 
   // The groups of a block have rows that are far apart, so all blocks have some of the last ones.
-  const auto step = static_cast<std::int32_t>(gridDim.x) * kGroups;
-  auto row = static_cast<std::int32_t>(threadIdx.x / Form::kGroup * gridDim.x + blockIdx.x);
+  // All make as many turns; behind the last row they add zeros.
+  const auto rows_of_grid = static_cast<std::int32_t>(gridDim.x);
+  const auto step = rows_of_grid * kGroups;
+  auto first = static_cast<std::int32_t>(blockIdx.x);  // of this block's turn
+  auto row = first + static_cast<std::int32_t>(threadIdx.x / Form::kGroup) * rows_of_grid;
   ask(row);
-  for (; row < args.rows; row += step) {
+  for (; first < args.rows; first += step, row += step) {
     const float mean = next_mean;
     const float rstd = next_rstd;
     ask(row + step);
