@@ -122,6 +122,8 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
     if (padded != args.end() && !padded->second.is_null()) model.config.insert(*padded);
   } else if (!args.empty()) {
     CKPT_ASSIGN_OR_RETURN(model.config, ConfigFromMegatronArgs(args));
+  } else if (!options.config.empty()) {
+    model.config = options.config;
   } else {
     return Error(ErrorKind::kNotFound, "no config.json says what model this is")
         .File(model.checkpoint->path.string())

@@ -29,6 +29,7 @@ struct OpenModelOptions {
   Path assets;  // directory with config.json and tokenizer; empty: beside or inside the checkpoint
   std::string naming;                    // of the keys; empty: the one that fits best
   std::string model_type;                // in place of the configuration's own
+  layout::Configuration config;          // where neither assets nor the checkpoint say one
   Path mapping;                          // a layout table to use instead of the built-in ones
   bool with_vocabulary_padding = false;  // see CountVocabularyPadding
   bool allow_missing =
@@ -76,7 +77,8 @@ struct ModelSource {
 // Opens `path`, finds its configuration and family, and matches every tensor's name and shape.
 //
 // The configuration is `config.json` in `assets`, in the checkpoint's own directory or in its
-// `hf_assets`; without one it is derived from the `args` that Megatron stores.
+// `hf_assets`; without one it is derived from the `args` that Megatron stores, and without them it is
+// `options.config`.
 //
 // Errors: those of OpenCheckpoint; every error that ValidateIndex finds; kNotFound (no
 // configuration), kUnsupported (no table for the family), kUnmapped, kMissing, kShapeMismatch; all

@@ -306,6 +306,7 @@ Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConvers
   reopen.naming = prepared.to.NamingInUse();
   reopen.allow_missing = true;
   reopen.assets = prepared.model.assets;
+  reopen.config = prepared.model.config;  // plain tensors do not say what model they are
   CKPT_ASSIGN_OR_RETURN(const ModelSource written, OpenModel(result.storage(), path, reopen));
   // The model's digest says nothing of what the optimizer keeps, and not that a cast is right.
   const bool compares_stored = prepared.is_run || prepared.changes_dtype || executed.is_read_back;

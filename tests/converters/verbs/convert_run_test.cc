@@ -251,6 +251,32 @@ TEST_F(ConvertRunTest, GoesFromMegatronCoreToFsdp2AndBack) {
   EXPECT_EQ(Tensors(back.target, all), Tensors(source, all));
 }
 
+// What model the weights are is said by the run's arguments, and nothing in the target repeats it.
+TEST_F(ConvertRunTest, ProvesPlainTensorsOfARunThatHasNoConfigJson) {
+  const std::vector<std::string> of_megatron = {"hf", "fsdp2", "torch_dist", "fsdp_dtensor"};
+  const std::map<std::string, std::vector<std::string>> namings = {
+      {"dcp", {"hf"}},
+      {"torch_save", of_megatron},
+      {"hdf5", of_megatron},
+      {"safetensors", {"fsdp2", "torch_dist", "fsdp_dtensor"}}};
+  for (const auto& [format, name] : {std::pair("fsdp_dtensor", "dense_fsdp2"),
+                                     std::pair("torch_dist", "dense_tp1_core016")}) {
+    const Path source = RunOf(format, name);
+    for (const auto& [to, names] : namings) {
+      for (const std::string& naming : names) {
+        SCOPED_TRACE(fmt::format("{} to {} as {}", name, to, naming));
+        ConvertOptions options = Between(format, to, source, to + naming);
+        options.to.naming = naming;
+        options.overwrite = true;
+        const auto report = Convert(options);
+        ASSERT_THAT(report, IsOk());
+        EXPECT_FALSE(report->target_digest.empty());
+        EXPECT_EQ(report->target_digest, report->source_digest);
+      }
+    }
+  }
+}
+
 TEST_F(ConvertRunTest, DependsOnNeitherThreadsNorBudget) {
   ConvertOptions options = ToTorchDist(RunOf("fsdp_dtensor", "moe_ep2_fsdp4"));
   options.files = 2;
