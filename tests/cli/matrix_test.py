@@ -21,21 +21,47 @@ GOLDENS = ROOT / "tests" / "golden"
 PAGE = ROOT / "docs" / "conversions.md"
 BEGIN, END = "<!-- measured: tests/cli/matrix_test.py -->", "<!-- end of what is measured -->"
 
-# What a column is called, and the options that make it.
-FORMS = {
-    "hf": ("--to", "hf"),
-    "fsdp_dtensor": ("--to", "fsdp_dtensor"),
-    "torch_dist": ("--to", "torch_dist", "--layer-keys", "stacked"),
-    "torch_dist, 0.19": ("--to", "torch_dist", "--torch-dist-generation", "0.19", "--layer-keys", "per_layer"),
-    "dcp, fsdp2": ("--to", "dcp", "--naming", "fsdp2", "--expert-layout", "fused"),
-    "hdf5": ("--to", "hdf5"),
-    "torch_save": ("--to", "torch_save"),
+# The names that tensors can have, with the options that choose them.
+NAMINGS = {
+    "hf": ("--naming", "hf", "--expert-layout", "published"),
+    "fsdp_dtensor": ("--naming", "fsdp_dtensor"),
+    "torch_dist": ("--naming", "torch_dist", "--layer-keys", "stacked"),
+    "fsdp2": ("--naming", "fsdp2", "--expert-layout", "fused"),
 }
-# These are one file, and have no names of their own, but those of their source.
-FILES = {"hdf5": "there.h5", "torch_save": "there.pt"}
-NAMED = [form for form in FORMS if form not in FILES]
+
+
+class Form:
+    """A container and the names in it. `steps` are the conversions that make it of any other form, one after the other."""
+
+    def __init__(self, container, variant, *steps):
+        self.container, self.variant, self.steps = container, variant, steps
+        self.name = f"{container}, {variant}" if variant else container
+
+
+def named(container, *namings):
+    return [Form(container, naming, ("--to", container, *NAMINGS[naming])) for naming in namings]
+
+
+TO_RUN = {"fsdp_dtensor": ("--to", "fsdp_dtensor"), "torch_dist": ("--to", "torch_dist", "--layer-keys", "stacked")}
+FORMS = [
+    Form("hf", "", ("--to", "hf", "--expert-layout", "published")),
+    Form("fsdp_dtensor", "", TO_RUN["fsdp_dtensor"]),
+    Form("torch_dist", "", TO_RUN["torch_dist"]),
+    Form("torch_dist", "0.19", ("--to", "torch_dist", "--torch-dist-generation", "0.19", "--layer-keys", "per_layer")),
+    *named("dcp", "fsdp2", "hf"),
+    *named("safetensors", "fsdp_dtensor", "torch_dist", "fsdp2"),
+    # Without --naming, a file has the names of its source, and all of a run.
+    *[Form("hdf5", f"of {run}", options, ("--to", "hdf5")) for run, options in TO_RUN.items()],
+    *named("hdf5", *NAMINGS),
+    *[Form("torch_save", f"of {run}", options, ("--to", "torch_save")) for run, options in TO_RUN.items()],
+    *named("torch_save", *NAMINGS),
+]
+CONTAINERS = list(dict.fromkeys(form.container for form in FORMS))
+SUFFIXES = {"hdf5": ".h5", "torch_save": ".pt"}  # of those that are one file
 MODELS = ("hf/qwen3-tied-bf16", "hf/qwen3moe-norm-bf16")
 EQUAL, WEIGHTS = "all", "weights"
+# Where there is memory to write to, nothing waits for a disk.
+MEMORY = "/dev/shm" if pathlib.Path("/dev/shm").is_dir() else None
 
 
 class Refused(Exception):
@@ -64,8 +90,17 @@ class Tools:
         subprocess.run([self.folder / "ckpt-train", "train", "--init", f"hf:{model}", *words], check=True, capture_output=True)
         return folder / "run" / "iter_0000002"
 
-    def convert(self, source, target, options):
-        return self.run("ckpt-convert", "convert", *options, source, target)
+    def convert(self, form, source, folder, model):
+        """(where the form is, the report of the last conversion)."""
+        for number, options in enumerate(form.steps):
+            last = number + 1 == len(form.steps)
+            target = folder / (f"{number}" + (SUFFIXES.get(form.container, "") if last else ""))
+            # A file holds no config.json.
+            assets = ("--hf-assets", model) if source.suffix in SUFFIXES.values() else ()
+            report = self.run("ckpt-convert", "convert", *options, *assets, source, target)
+            assert report["digest"]["source"] == report["digest"]["target"], f"{source} as {form.name}"
+            source = target
+        return source, report
 
     def tensors(self, path):
         """Key -> dtype, shape and digest."""
@@ -74,62 +109,71 @@ class Tools:
         return {t["key"]: (t["dtype"], tuple(t["shape"]), digests[t["key"]]) for t in listed}
 
 
-def there_and_back(tools, model, made, first, second, folder):
-    """(what came back, what the second form left out, as why -> entries)."""
-    target = folder / FILES.get(second, "there")
-    back = folder / "back"
-    try:
-        report = tools.convert(made[first], target, FORMS[second])
-        # One file holds no config.json.
-        assets = ("--hf-assets", model) if second in FILES else ()
-        again = tools.convert(target, back, (*FORMS[first], *assets))
-    except Refused as refusal:
-        return f"no: {refusal}", {}
-    before, after = tools.tensors(made[first]), tools.tensors(back)
-    changed = [key for key in after if key in before and after[key] != before[key]]
-    assert not changed, f"{first} -> {second} -> {first}: other values: {changed[:5]}"
-    assert set(after) <= set(before), f"{first} -> {second} -> {first}: new keys {sorted(set(after) - set(before))[:5]}"
-    assert report["digest"]["source"] == report["digest"]["target"] and again["digest"]["source"] == again["digest"]["target"]
-    left_out = collections.Counter(entry["why"] for entry in report["dropped"])
-    return EQUAL if set(after) == set(before) else WEIGHTS, left_out
-
-
 def measure(tools, model, source, scratch):
-    """{(A, B): (what came back, what B left out)}"""
-    made = {}
-    for number, form in enumerate(NAMED):
-        made[form] = scratch / f"form{number}"
-        tools.convert(source, made[form], FORMS[form])
-    pairs = [(a, b) for a in NAMED for b in FORMS if a != b]
+    """{(A, B): (what came back, what B left out, as why -> entries)}"""
 
-    def one(pair):
-        folder = pathlib.Path(tempfile.mkdtemp(dir=scratch))
-        return pair, there_and_back(tools, model, made, *pair, folder)
+    def make(form):
+        path, _ = tools.convert(form, source, pathlib.Path(tempfile.mkdtemp(dir=scratch)), model)
+        return path, tools.tensors(path)
 
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        return dict(pool.map(one, pairs))
+    def there_and_back(pair):
+        first, second = pair
+        path, before = made[first]
+        with tempfile.TemporaryDirectory(dir=scratch) as there, tempfile.TemporaryDirectory(dir=scratch) as here:
+            try:
+                target, report = tools.convert(second, path, pathlib.Path(there), model)
+                back, _ = tools.convert(first, target, pathlib.Path(here), model)
+            except Refused as refusal:
+                return f"no: {refusal}", collections.Counter()
+            after = tools.tensors(back)
+        way = f"{first.name} -> {second.name} -> {first.name}"
+        changed = [key for key in after if key in before and after[key] != before[key]]
+        assert not changed, f"{way}: other values: {changed[:5]}"
+        assert set(after) <= set(before), f"{way}: new keys {sorted(set(after) - set(before))[:5]}"
+        left_out = collections.Counter(entry["why"] for entry in report["dropped"])
+        return EQUAL if set(after) == set(before) else WEIGHTS, left_out
+
+    # More threads than cores, because conversions also wait for the disk.
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        made = dict(zip(FORMS, pool.map(make, FORMS)))
+        pairs = [(a, b) for a in FORMS for b in FORMS if a is not b]
+        return dict(zip(pairs, pool.map(there_and_back, pairs)))
+
+
+def cell(outcomes):
+    """Of {variant: what came back}: the usual outcome, and which variants have another one."""
+    count = collections.Counter(outcomes.values())
+    usual = max(count, key=lambda outcome: (count[outcome], outcome == EQUAL))
+    others = collections.defaultdict(list)
+    for variant, outcome in outcomes.items():
+        if outcome != usual:
+            others[outcome].append(f"`{variant}`" if variant else "usual form")
+    return "; ".join([usual, *(f"{', '.join(variants)}: {outcome}" for outcome, variants in others.items())])
 
 
 def table(cells):
-    lines = ["| from \\ to | " + " | ".join(f"`{form}`" for form in FORMS) + " |", "|---" * (len(FORMS) + 1) + "|"]
-    for a in NAMED:
-        row = ["" if a == b else cells[a, b][0] for b in FORMS]
-        lines.append(f"| `{a}` | " + " | ".join(row) + " |")
+    lines = ["| from \\ to | " + " | ".join(f"`{container}`" for container in CONTAINERS) + " |",
+             "|---" * (len(CONTAINERS) + 1) + "|"]
+    for a in FORMS:
+        row = [{b.variant: cells[a, b][0] for b in FORMS if b.container == container and b is not a} for container in CONTAINERS]
+        lines.append(f"| `{a.name}` | " + " | ".join(cell(outcomes) if outcomes else "" for outcomes in row) + " |")
     return lines
 
 
 def left_out_lines(cells):
-    """Of every form: what it leaves out of some other one."""
+    """Of every container: what it leaves out of some other form."""
     lines = []
-    for b in FORMS:
-        whys = sorted({why for a in NAMED if a != b for why in cells[a, b][1]})
+    for container in CONTAINERS:
+        whys = sorted({why for (_, b), (_, left_out) in cells.items() if b.container == container for why in left_out})
         if whys:
-            lines.append(f"- `{b}` leaves out: {'; '.join(whys)}.")
+            lines.append(f"- `{container}` leaves out: {'; '.join(whys)}.")
     return lines
 
 
 def page_lines(measured):
-    lines = [BEGIN, ""]
+    forms = "; ".join(f"`{container}` ({', '.join(f'`{f.variant}`' for f in FORMS if f.container == container and f.variant)})"
+                      for container in CONTAINERS if any(f.container == container and f.variant for f in FORMS))
+    lines = [BEGIN, "", f"Forms: {forms}.", ""]
     for subject, of_sources in measured.items():
         lines += [f"## {subject}", "", f"Measured on {', '.join(of_sources)}.", ""]
         cells = {}
@@ -153,9 +197,9 @@ def main():
     measured = {"A model": {}, "A training run": {}}
     for name in MODELS:
         model = GOLDENS / name / "ckpt"
-        with tempfile.TemporaryDirectory() as scratch:
+        with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
             measured["A model"][name] = measure(tools, model, model, pathlib.Path(scratch))
-        with tempfile.TemporaryDirectory() as scratch:
+        with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
             run = tools.train(model, pathlib.Path(scratch))
             measured["A training run"][f"two steps of {name}"] = measure(tools, model, run, pathlib.Path(scratch))
     text = PAGE.read_text()

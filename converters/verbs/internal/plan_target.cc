@@ -112,11 +112,28 @@ std::vector<LeftOutEntry> LeftOutFiles(const ModelSource& model, std::vector<Lef
   return files;
 }
 
+// Why tensors of the source are left out. Objects that are left out for one of these reasons
+// describe them, such as an optimizer's settings without its moments: without them they say that
+// the target holds what it does not.
+std::set<std::string> WhyTensorsStayBehind(const ModelSource& model) {
+  std::set<std::string> whys;
+  if (!model.family) return whys;
+  for (const LeftOutEntry& entry : model.left_out) {
+    if (model.source().index().FindTensor(entry.key) != nullptr) whys.insert(entry.why);
+  }
+  return whys;
+}
+
 // Reads the objects of the source for a target that holds them. They are not left out then.
 Status CarryObjects(const Format& target, const OpenModelOptions& options, ModelSource& model,
                     WeightsRequest& request) {
   std::map<std::string, std::string> reasons;  // of those that stay behind
+  const std::set<std::string> of_tensors = WhyTensorsStayBehind(model);
+  for (const LeftOutEntry& entry : model.left_out) {
+    if (of_tensors.contains(entry.why)) reasons[entry.key] = entry.why;
+  }
   for (const ObjectEntry& object : model.source().index().objects()) {
+    if (reasons.contains(object.key)) continue;
     const std::optional<std::string> key = KeyInTarget(options, object.key);
     if (!key) {
       reasons[object.key] = kLeftOutOnRequest;

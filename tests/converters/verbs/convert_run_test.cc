@@ -259,8 +259,8 @@ TEST_F(ConvertRunTest, ProvesPlainTensorsOfARunThatHasNoConfigJson) {
       {"torch_save", of_megatron},
       {"hdf5", of_megatron},
       {"safetensors", {"fsdp2", "torch_dist", "fsdp_dtensor"}}};
-  for (const auto& [format, name] : {std::pair("fsdp_dtensor", "dense_fsdp2"),
-                                     std::pair("torch_dist", "dense_tp1_core016")}) {
+  for (const auto& [format, name] :
+       {std::pair("fsdp_dtensor", "dense_fsdp2"), std::pair("torch_dist", "dense_tp1_core016")}) {
     const Path source = RunOf(format, name);
     for (const auto& [to, names] : namings) {
       for (const std::string& naming : names) {
@@ -274,6 +274,27 @@ TEST_F(ConvertRunTest, ProvesPlainTensorsOfARunThatHasNoConfigJson) {
         EXPECT_EQ(report->target_digest, report->source_digest);
       }
     }
+  }
+}
+
+// A file of the weights holds the run's objects, but none that tell of an optimizer without moments.
+TEST_F(ConvertRunTest, WeightsInAFileAreNotTakenForARun) {
+  for (const auto& [format, name] :
+       {std::pair("fsdp_dtensor", "dense_fsdp2"),
+        std::pair("torch_dist", "opt_fully_reshardable_dp1_core016")}) {
+    SCOPED_TRACE(name);
+    ConvertOptions there = Between(format, "hdf5", RunOf(format, name), "weights.h5");
+    there.to.naming = "hf";
+    there.overwrite = true;
+    ASSERT_THAT(Convert(there), IsOk());
+    const auto opened = OpenCheckpoint(PosixStorage(), there.target);
+    ASSERT_THAT(opened, IsOk());
+    EXPECT_FALSE(opened->source->index().objects().empty());
+    ConvertOptions back = Between("hf", format, there.target, "again");
+    back.overwrite = true;
+    const auto report = Convert(back);
+    ASSERT_THAT(report, IsOk());
+    EXPECT_EQ(report->target_digest, report->source_digest);
   }
 }
 
