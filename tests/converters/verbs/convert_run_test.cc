@@ -260,7 +260,7 @@ TEST_F(ConvertRunTest, ProvesPlainTensorsOfARunThatHasNoConfigJson) {
       {"hdf5", of_megatron},
       {"safetensors", {"fsdp2", "torch_dist", "fsdp_dtensor"}}};
   for (const auto& [format, name] :
-       {std::pair("fsdp_dtensor", "dense_fsdp2"), std::pair("torch_dist", "dense_tp1_core016")}) {
+       {std::pair("fsdp_dtensor", "dense_fsdp2"), std::pair("torch_dist", "dense_tp1_core012")}) {
     const Path source = RunOf(format, name);
     for (const auto& [to, names] : namings) {
       for (const std::string& naming : names) {
@@ -279,9 +279,8 @@ TEST_F(ConvertRunTest, ProvesPlainTensorsOfARunThatHasNoConfigJson) {
 
 // A file of the weights holds the run's objects, but none that tell of an optimizer without moments.
 TEST_F(ConvertRunTest, WeightsInAFileAreNotTakenForARun) {
-  for (const auto& [format, name] :
-       {std::pair("fsdp_dtensor", "dense_fsdp2"),
-        std::pair("torch_dist", "opt_fully_reshardable_dp1_core016")}) {
+  for (const auto& [format, name] : {std::pair("fsdp_dtensor", "dense_fsdp2"),
+                                     std::pair("torch_dist", "opt_fp32_dp2_core016")}) {
     SCOPED_TRACE(name);
     ConvertOptions there = Between(format, "hdf5", RunOf(format, name), "weights.h5");
     there.to.naming = "hf";
