@@ -89,9 +89,9 @@ Status ComparePair(DiffSide& a, DiffSide& b, const TensorDiffOptions& options,
     if (status.ok() || !IsOfManifest(status.kind())) break;
     DiffSide& side = failed == WhichSide::kA ? a : b;
     const CheckpointSource*& source = failed == WhichSide::kA ? sources.a : sources.b;
-    Result<const CheckpointSource*> unproved =
-        side.Unproved(std::move(status).Tensor(diff.pair->key));
-    if (!unproved.ok()) return std::move(unproved).status();
+    status = std::move(status).Tensor(diff.pair->key);
+    const Result<const CheckpointSource*> unproved = side.Unproved(status);
+    if (!unproved.ok()) return unproved.status();
     if (*unproved == source) break;  // it was without them already
     source = *unproved;
   }

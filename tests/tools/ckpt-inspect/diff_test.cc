@@ -1,8 +1,8 @@
 // `ckpt-inspect diff` on converted checkpoints, of which single bits are flipped.
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +14,7 @@
 #include "core/checkpoint/source.h"
 #include "core/json/json_reader.h"
 #include "tests/converters/verbs/convert_fixture.h"
+#include "tests/reliability/small_zarr.h"
 #include "tools/ckpt-inspect/inspect.h"
 
 namespace ckpt::inspect {
@@ -131,25 +132,72 @@ Result<Place> PlaceIn(const Path& path, std::size_t position) {
   return place;
 }
 
+// What the golden model is converted into.
+struct Form {
+  const char* container;
+  const char* naming = "";
+  int files = 0;
+  bool is_linked = false;
+  std::optional<int> zstd_level = {};
+};
+
+std::string NameOf(const Form& form) {
+  return fmt::format("{}{}{}{}{}", form.container, form.naming, form.files,
+                     form.is_linked ? "linked" : "", form.zstd_level ? "zstd" : "");
+}
+
 class DiffTest : public ConvertTest {
  protected:
-  // The golden model in a container.
-  Path Converted(const std::string& container) const {
-    const ConvertOptions options =
-        Between("hf", container, Golden("qwen3moe-norm-bf16"), container + ".out");
-    EXPECT_THAT(Convert(options), IsOk()) << container;
+  // The golden model in a container. A link shows a copy of it that lies beside.
+  Path Converted(const Form& form, const std::string& folder = "out") const {
+    const Path directory = dir_.path() / folder;
+    const std::string name = NameOf(form);
+    Path source = Golden("qwen3moe-norm-bf16");
+    boost::filesystem::create_directories(directory);
+    if (form.is_linked) {
+      boost::filesystem::copy(source, directory / "source",
+                              boost::filesystem::copy_options::recursive);
+      source = directory / "source";
+    }
+    ConvertOptions options = Between("hf", form.container, source, folder + "/" + name);
+    options.to.naming = form.naming;
+    options.files = form.files;
+    options.link = form.is_linked;
+    options.zstd_level = form.zstd_level;
+    EXPECT_THAT(Convert(options), IsOk()) << name;
     return options.target;
   }
 };
 
 constexpr int kNumFlips = 5;
-constexpr std::array kContainers = {"hf", "fsdp_dtensor", "torch_dist", "dcp", "hdf5"};
+constexpr Form kForms[] = {
+    {.container = "hf"},
+    {.container = "fsdp_dtensor"},
+    {.container = "torch_dist"},
+    {.container = "dcp"},
+    {.container = "dcp", .naming = "fsdp2"},
+    {.container = "safetensors", .naming = "torch_dist"},
+    {.container = "safetensors", .naming = "fsdp_dtensor"},
+    {.container = "safetensors", .naming = "fsdp2"},
+    {.container = "hdf5"},
+    {.container = "hdf5", .naming = "torch_dist"},
+    {.container = "hdf5", .files = 3},
+    {.container = "hdf5", .is_linked = true},
+    {.container = "torch_save"},
+    {.container = "torch_save", .naming = "torch_dist"},
+};
+constexpr Form kCompressedForms[] = {
+    {.container = "fsdp_dtensor", .zstd_level = 3},
+    {.container = "torch_dist", .zstd_level = 3},
+    {.container = "dcp", .naming = "fsdp2", .zstd_level = 3},
+    {.container = "hdf5", .zstd_level = 3},
+};
 
 TEST_F(DiffTest, AModelIsEqualInEveryContainer) {
   const Path source = Golden("qwen3moe-norm-bf16");
-  for (const std::string container : kContainers) {
-    SCOPED_TRACE(container);
-    const Path converted = Converted(container);
+  for (const Form& form : kForms) {
+    SCOPED_TRACE(NameOf(form));
+    const Path converted = Converted(form, NameOf(form));
     for (const auto& [a, b] : {std::pair(source, converted), std::pair(converted, source)}) {
       const Answer answer = Diff(a, b);
       EXPECT_TRUE(answer.equal) << answer.text;
@@ -161,18 +209,16 @@ TEST_F(DiffTest, AModelIsEqualInEveryContainer) {
 
 TEST_F(DiffTest, FindsOneFlippedBitInEveryContainer) {
   const Path source = Golden("qwen3moe-norm-bf16");
-  for (const std::string container : kContainers) {
-    const Path whole = Converted(container);
-    const ConvertOptions options = Between("hf", container, source, container + ".flipped");
-    ASSERT_THAT(Convert(options), IsOk());
-    const Path flipped = options.target;
+  for (const Form& form : kForms) {
+    const Path whole = Converted(form, NameOf(form));
+    const Path flipped = Converted(form, NameOf(form) + ".flipped");
     const auto opened = OpenCheckpoint(PosixStorage(), flipped);
     ASSERT_THAT(opened, IsOk());
     const std::size_t num_tensors = opened->source->index().tensors().size();
     for (std::size_t flip = 0; flip < kNumFlips; ++flip) {
       const auto place = PlaceIn(flipped, flip * (num_tensors - 1) / (kNumFlips - 1));
       ASSERT_THAT(place, IsOk());
-      SCOPED_TRACE(fmt::format("{}: {} at {}", container, place->key, FormatDims(place->index)));
+      SCOPED_TRACE(fmt::format("{}: {} at {}", NameOf(form), place->key, FormatDims(place->index)));
       FlipBit(place->file, place->offset, static_cast<int>(flip));
 
       const Answer stored = Diff(whole, flipped);
@@ -198,16 +244,42 @@ TEST_F(DiffTest, FindsOneFlippedBitInEveryContainer) {
   }
 }
 
+// A bit of compressed bytes is not a bit of an element. The tensor is named, whether its bytes can
+// still be unpacked or not.
+TEST_F(DiffTest, NamesTheTensorOfOneFlippedBitInCompressedBytes) {
+  for (const Form& form : kCompressedForms) {
+    SCOPED_TRACE(NameOf(form));
+    const Path whole = Converted(form, NameOf(form));
+    const Path flipped = Converted(form, NameOf(form) + ".flipped");
+    const auto opened = OpenCheckpoint(PosixStorage(), flipped);
+    ASSERT_THAT(opened, IsOk());
+    const CheckpointIndex& index = opened->source->index();
+    const Path directory =
+        boost::filesystem::is_directory(opened->path) ? opened->path : flipped.parent_path();
+    for (std::size_t flip = 0; flip < kNumFlips; ++flip) {
+      const GlobalTensor& tensor =
+          index.tensors()[flip * (index.tensors().size() - 1) / (kNumFlips - 1)];
+      const Chunk& chunk = index.chunks(tensor).back();
+      const Path file = directory / index.files()[chunk.file];
+      const std::uint64_t middle = chunk.offset_bytes + chunk.size_bytes / 2;
+      FlipBit(file, middle, static_cast<int>(flip));
+      const Answer answer = Diff(whole, flipped);
+      EXPECT_FALSE(answer.equal);
+      ASSERT_EQ(answer.different.size(), 1U) << answer.text;
+      EXPECT_EQ(answer.different[0].key, tensor.key);
+      FlipBit(file, middle, static_cast<int>(flip));
+    }
+    EXPECT_TRUE(Diff(whole, flipped).equal);
+  }
+}
+
 TEST_F(DiffTest, KeysAndIndicesAreThoseOfA) {
   const Path source = Golden("qwen3moe-norm-bf16");
-  ConvertOptions options = Between("hf", "dcp", source, "fsdp2");
-  options.to.naming = "fsdp2";
-  ASSERT_THAT(Convert(options), IsOk());
-  EXPECT_TRUE(Diff(source, options.target).equal);
-  const auto place = PlaceIn(options.target, 7);
+  const Path converted = Converted({.container = "dcp", .naming = "fsdp2"});
+  const auto place = PlaceIn(converted, 7);
   ASSERT_THAT(place, IsOk());
   FlipBit(place->file, place->offset, 6);
-  const Answer answer = Diff(options.target, source);
+  const Answer answer = Diff(converted, source);
   EXPECT_EQ(answer.compared, "as models");
   ASSERT_EQ(answer.different.size(), 1U) << answer.text;
   EXPECT_EQ(answer.different[0].key, place->key);
@@ -216,7 +288,7 @@ TEST_F(DiffTest, KeysAndIndicesAreThoseOfA) {
 
 // What the manifest says is damaged is reported, and compared all the same.
 TEST_F(DiffTest, AChecksumThatDoesNotMatchIsReported) {
-  const Path whole = Converted("fsdp_dtensor");
+  const Path whole = Converted({.container = "fsdp_dtensor"});
   const auto place = PlaceIn(whole, 0);
   ASSERT_THAT(place, IsOk());
   FlipBit(place->file, place->offset, 0);
@@ -229,10 +301,13 @@ TEST_F(DiffTest, AChecksumThatDoesNotMatchIsReported) {
 // Of what other programs wrote, whole files and directories.
 TEST_F(DiffTest, FindsOneFlippedBitInForeignCheckpoints) {
   const Path golden = GoldenDir();
+  const Path own = Path(CKPT_SOURCE_DIR) / "tests/golden";
+  ASSERT_THAT(testing::WriteSmallZarr(PosixStorage(), dir_.path() / "zarr"), IsOk());
   for (const Path& original :
-       {golden / "dcp/nested/ckpt", golden / "dcp/sharded/ckpt", golden / "dcp/pt_training/ckpt",
-        golden / "dcp/pt_legacy/ckpt", golden / "dcp/hf_plain/ckpt",
-        golden / "torch_dist/dense_dp2_async_core019/ckpt",
+       {own / "verl/torch_2.15", own / "verl/optimizer", own / "mp_rank/tp2_pp2",
+        dir_.path() / "zarr", golden / "dcp/nested/ckpt", golden / "dcp/sharded/ckpt",
+        golden / "dcp/pt_training/ckpt", golden / "dcp/pt_legacy/ckpt",
+        golden / "dcp/hf_plain/ckpt", golden / "torch_dist/dense_dp2_async_core019/ckpt",
         golden / "fsdp_dtensor/moe_ep2_fsdp4/ckpt"}) {
     SCOPED_TRACE(original.string());
     const Path copy = dir_.path() / "copy";
@@ -319,7 +394,7 @@ TEST_F(DiffTest, DtypesAndShapesDiffer) {
 }
 
 TEST_F(DiffTest, TheSameForAnyBudgetAndThreads) {
-  const Path converted = Converted("torch_dist");
+  const Path converted = Converted({.container = "torch_dist"});
   const auto place = PlaceIn(converted, 3);
   ASSERT_THAT(place, IsOk());
   FlipBit(place->file, place->offset, 2);
