@@ -241,7 +241,9 @@ class MemoryStorage final : public Storage {
     return std::make_unique<WritableMemoryFile>(path.string(), std::move(content), is_named);
   }
   static std::string Key(const Path& path) {
-    std::string key = (Path("/") / path).lexically_normal().string();
+    // Two slashes at the beginning would name a host, and `..` does not lead out of it.
+    const Path absolute = path.is_absolute() ? path : Path("/") / path;
+    std::string key = absolute.lexically_normal().string();
     while (key.size() > 1 && (key.back() == '/' || key.ends_with("/."))) key.pop_back();
     return key;
   }

@@ -1,6 +1,9 @@
 // Every system call of the file system fails in turn, in every way it can.
+#include <algorithm>
 #include <cerrno>
 #include <functional>
+#include <initializer_list>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,6 +13,7 @@
 
 #include "core/io/posix_storage.h"
 #include "tests/reliability/fast_dir.h"
+#include "tests/reliability/small_foreign.h"
 #include "tests/reliability/small_model.h"
 #include "tests/reliability/suite.h"
 #include "tests/reliability/syscall_faults.h"
@@ -181,15 +185,40 @@ class ErrnoTest : public ::testing::Test {
     }
   }
 
-  // A verb of ckpt-inspect on both formats. An error of the system must never read as a verdict.
-  void FailInspect(const std::string& verb) {
-    for (const std::string format : {"repository", "fsdp"}) {
-      const Path path = dir() / format;
+  // A verb of ckpt-inspect on checkpoints of these formats. An error of the system must never read
+  // as a verdict.
+  void FailInspect(const std::string& verb, const std::map<std::string, Path>& checkpoints) {
+    for (const auto& [format, path] : checkpoints) {
       const auto flow = [&] { return Inspect({verb, path.string(), "--threads", "1"}); };
       const auto nothing = [](const std::string&, Suite&) {};
       FailEveryCall(
           fmt::format("{} of {}", verb, format), [] {}, flow, nothing, nothing);
     }
+  }
+
+  [[nodiscard]] std::map<std::string, Path> Converted() const {
+    return {{"repository", dir() / "repository"}, {"fsdp", dir() / "fsdp"}};
+  }
+
+  // One of every other container that is read.
+  std::map<std::string, Path> OtherContainers() {
+    EXPECT_THAT(WriteSmallZarr(storage_, dir() / "zarr"), IsOk());
+    EXPECT_THAT(WriteSmallMegatronRun(storage_, dir() / "mp_rank"), IsOk());
+    EXPECT_THAT(WriteSmallTorchRepository(storage_, dir() / "torch"), IsOk());
+    EXPECT_THAT(Convert(storage_, HfToTorchDist(dir() / "hf", dir() / "torch_dist")), IsOk());
+    ConvertOptions fsdp2 = ToFile("dcp", dir() / "hf", dir() / "fsdp2");
+    fsdp2.to.naming = "fsdp2";
+    EXPECT_THAT(Convert(storage_, fsdp2), IsOk());
+    EXPECT_THAT(Convert(storage_, ToFile("hdf5", dir() / "hf", dir() / "model.h5")), IsOk());
+    EXPECT_THAT(Convert(storage_, ToFile("torch_save", dir() / "hf", dir() / "model.pt")), IsOk());
+    return {{"zarr", dir() / "zarr"},
+            {"mp_rank", dir() / "mp_rank"},
+            {"verl", Path(CKPT_SOURCE_DIR) / "tests/golden/verl/optimizer"},
+            {"pytorch_model.bin", dir() / "torch"},
+            {"torch_dist", dir() / "torch_dist"},
+            {"fsdp2", dir() / "fsdp2"},
+            {"hdf5", dir() / "model.h5"},
+            {"torch_save", dir() / "model.pt"}};
   }
 
   Outcome Inspect(const std::vector<std::string>& args) {
@@ -200,9 +229,10 @@ class ErrnoTest : public ::testing::Test {
     if (code == cli::ExitCode::kDone) return {.result = out.text()};
     const std::string said = out.text() + err.text();
     // What the error names is part of its text here.
-    const bool names_file = said.find(dir().string()) != std::string::npos ||
-                            said.find(".safetensors") != std::string::npos ||
-                            said.find(".distcp") != std::string::npos;
+    const bool names_file = std::ranges::any_of(
+        std::initializer_list<std::string>{dir().string(), CKPT_SOURCE_DIR, ".safetensors",
+                                           ".distcp", ".pt", ".bin", ".h5"},
+        [&](const std::string& name) { return said.find(name) != std::string::npos; });
     return {.status = Error(ErrorKind::kIo, said).File(names_file ? "named" : "")};
   }
 
@@ -292,7 +322,11 @@ TEST_F(ErrnoTest, OverwritingGivesAClearErrorOrTheSameFiles) {
   FailConversions("overwrite", options, [&] { WriteTree(*old_tree, target()); });
 }
 
-TEST_F(ErrnoTest, VerifyGivesAClearErrorOrTheSameAnswer) { FailInspect("verify"); }
+TEST_F(ErrnoTest, VerifyGivesAClearErrorOrTheSameAnswer) { FailInspect("verify", Converted()); }
+
+TEST_F(ErrnoTest, VerifyOfOtherContainersGivesAClearErrorOrTheSameAnswer) {
+  FailInspect("verify", OtherContainers());
+}
 
 // A block that cannot be read is rebuilt from parity where that can be done, so what was repaired may differ.
 TEST_F(ErrnoTest, RepairGivesAClearErrorOrTheSameCopy) {
@@ -327,7 +361,11 @@ TEST_F(ErrnoTest, RepairGivesAClearErrorOrTheSameCopy) {
   FailEveryCall("repair", clean, flow, check_success, check_failure);
 }
 
-TEST_F(ErrnoTest, DigestGivesAClearErrorOrTheSameAnswer) { FailInspect("digest"); }
+TEST_F(ErrnoTest, DigestGivesAClearErrorOrTheSameAnswer) { FailInspect("digest", Converted()); }
+
+TEST_F(ErrnoTest, DigestOfOtherContainersGivesAClearErrorOrTheSameAnswer) {
+  FailInspect("digest", OtherContainers());
+}
 
 }  // namespace
 }  // namespace ckpt::testing

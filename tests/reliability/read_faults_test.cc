@@ -17,8 +17,8 @@
 #include "core/io/memory_storage.h"
 #include "core/io/posix_storage.h"
 #include "formats/registry/registry.h"
+#include "tests/reliability/small_foreign.h"
 #include "tests/reliability/small_model.h"
-#include "tests/reliability/small_zarr.h"
 #include "tests/reliability/suite.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
@@ -132,10 +132,13 @@ std::function<void(Specimen&)> Kept(const char* path) {
   return [=](Specimen& specimen) { specimen.path = Path(CKPT_SOURCE_DIR) / "tests/golden" / path; };
 }
 
-void MakeZarr(Specimen& specimen) {
-  specimen.storage = specimen.memory.get();
-  specimen.path = "/specimen";
-  ASSERT_THAT(WriteSmallZarr(*specimen.storage, specimen.path), IsOk());
+// What only other software writes.
+std::function<void(Specimen&)> Foreign(Status (*write)(Storage&, const Path&)) {
+  return [=](Specimen& specimen) {
+    specimen.storage = specimen.memory.get();
+    specimen.path = "/specimen";
+    ASSERT_THAT(write(*specimen.storage, specimen.path), IsOk());
+  };
 }
 
 // As Megatron-Bridge keeps it, with run_config.yaml and train_state.pt.
@@ -158,6 +161,15 @@ void MakeCompressedHdf5(Specimen& specimen) {
   ASSERT_THAT(Convert(*specimen.storage, options), IsOk());
 }
 
+void MakeLink(Specimen& specimen) {
+  specimen.storage = specimen.memory.get();
+  specimen.path = "/specimen.h5";
+  ASSERT_THAT(WriteSmallModel(*specimen.storage, "/source", {.hidden = 16}), IsOk());
+  ConvertOptions options = ToFile("hdf5", "/source", specimen.path);
+  options.link = true;
+  ASSERT_THAT(Convert(*specimen.storage, options), IsOk());
+}
+
 class ReadFaultsTest : public ::testing::TestWithParam<Case> {};
 
 INSTANTIATE_TEST_SUITE_P(
@@ -167,7 +179,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"DcpSafetensors", Golden("dcp", "hf_plain")},
         Case{"DcpSafetensorsConsolidated", Golden("dcp", "hf_consolidated")},
         Case{"TorchDist", Golden("torch_dist", "hand_grid_core016")},
-        Case{"BridgeTree", MakeBridgeTree}, Case{"Zarr", MakeZarr},
+        Case{"BridgeTree", MakeBridgeTree}, Case{"Zarr", Foreign(WriteSmallZarr)},
+        Case{"MegatronOptimizer", Foreign(WriteSmallMegatronRun)},
+        Case{"TorchRepository", Foreign(WriteSmallTorchRepository)},
+        Case{"Fsdp2Run", Golden("dcp", "fsdp2_adamw")}, Case{"Hdf5Link", MakeLink},
         Case{"MegatronRanks", Kept("mp_rank/tp2_pp2")}, Case{"VerlRanks", Kept("verl/optimizer")},
         Case{"Hdf5", Kept("hdf5/earliest.h5")}, Case{"Hdf5Latest", Kept("hdf5/latest.h5")},
         Case{"Hdf5Virtual", Kept("hdf5/virtual_latest.h5")},

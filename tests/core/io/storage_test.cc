@@ -116,6 +116,13 @@ TEST_P(StorageTest, ReadsWhatWasWritten) {
   EXPECT_EQ(AsText((*view)->bytes()), "hello");
 }
 
+TEST_P(StorageTest, FindsTheWayOutOfADirectory) {
+  ASSERT_THAT(storage().MakeDirectories(dir() / "a" / "b"), IsOk());
+  ASSERT_THAT(WriteSmallFile(storage(), dir() / "f", AsBytes("content")), IsOk());
+  EXPECT_THAT(ReadSmallFile(storage(), dir() / "a" / "b" / ".." / ".." / "f", 100),
+              IsOkAndHolds("content"));
+}
+
 TEST_P(StorageTest, ReadsNothingPastTheEnd) {
   Write(dir() / "f", "hello");
   const auto file = storage().Open(dir() / "f");

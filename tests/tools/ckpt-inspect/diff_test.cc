@@ -14,7 +14,7 @@
 #include "core/checkpoint/source.h"
 #include "core/json/json_reader.h"
 #include "tests/converters/verbs/convert_fixture.h"
-#include "tests/reliability/small_zarr.h"
+#include "tests/reliability/small_foreign.h"
 #include "tools/ckpt-inspect/inspect.h"
 
 namespace ckpt::inspect {
