@@ -100,8 +100,13 @@ Status TorchRepositorySource::BuildIndex(const safetensors::ShardedIndex* weight
       builder.AddObject(std::move(object));
     }
   }
-  if (weights != nullptr)
+  // A damaged tensor is not missing.
+  for (const auto& file : files_) {
+    for (const Problem& problem : file->index().problems()) found.insert(problem.tensor);
+  }
+  if (weights != nullptr) {
     builder.AddProblems(safetensors::CheckWeightMap(*weights, found, missing));
+  }
   CKPT_ASSIGN_OR_RETURN(index_, builder.Build());
   return OkStatus();
 }

@@ -20,17 +20,18 @@ import pickle_cases
 import safetensors_cases
 import shape_cases
 import side_file_cases
+import torch_bin_cases
 import verl_cases
 import zarr_cases
 import zip_cases
 import zstd_cases
 
 MODULES = (pickle_cases, zip_cases, safetensors_cases, shape_cases, path_cases, zstd_cases, legacy_cases, dcp_cases,
-           fsdp2_cases, hdf5_cases, side_file_cases, bridge_cases, mp_rank_cases, verl_cases, zarr_cases)
+           fsdp2_cases, hdf5_cases, side_file_cases, bridge_cases, mp_rank_cases, torch_bin_cases, verl_cases, zarr_cases)
 
 # How many cases each class must have at least.
 LEAST = {"pickle": 80, "zip": 60, "safetensors": 60, "shapes": 40, "paths": 30, "zstd": 20, "hdf5": 25, "fsdp2": 25,
-         "bridge": 30, "mp_rank": 30, "verl": 30, "zarr": 40}
+         "bridge": 30, "mp_rank": 30, "torch_bin": 40, "verl": 30, "zarr": 40}
 LEAST_IN_ALL = 500
 
 

@@ -23,11 +23,10 @@ std::vector<std::string> ReadModel() {
   std::vector<std::string> files;
   for (int rank = 0; rank < 2; ++rank) {
     const ckpt::Path golden = ckpt::Path(CKPT_SOURCE_DIR) / "tests/golden/verl/optimizer";
-    files.push_back(
-        ckpt::ReadSmallFile(ckpt::PosixStorage(),
-                            golden / fmt::format("model_world_size_2_rank_{}.pt", rank),
-                            kMaxModelBytes)
-            .value());
+    files.push_back(ckpt::ReadSmallFile(ckpt::PosixStorage(),
+                                        golden / fmt::format("model_world_size_2_rank_{}.pt", rank),
+                                        kMaxModelBytes)
+                        .value());
   }
   return files;
 }
