@@ -18,7 +18,7 @@ SharedBlocks::Block* SharedBlocks::Find(const Name& name) {
 }
 
 SharedBlocks::Block& SharedBlocks::Reserve(const Name& name) {
-  const auto last_of = [&](bool takes_any) {
+  const auto last_of = [&](bool takes_any) CKPT_REQUIRES(mutex_) {
     return std::find_if(blocks_.rbegin(), blocks_.rend(), [&](const auto& block) {
       return block->users == 0 && (takes_any || block->left_bytes == 0);
     });
