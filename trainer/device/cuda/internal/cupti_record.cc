@@ -3,9 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdlib>
-#include <cupti.h>
 #include <cxxabi.h>
-#include <dlfcn.h>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -15,11 +13,11 @@
 #include <cuda_runtime_api.h>
 
 #include "trainer/device/cuda/cuda_status.h"
+#include "trainer/device/cuda/internal/cupti_library.h"
 
 namespace ckpt::trainer {
 namespace {
 
-constexpr const char* kLibrary = "libcupti.so.13";
 constexpr std::size_t kBufferBytes = std::size_t{8} << 20;
 constexpr std::size_t kBufferAlignment = 8;
 constexpr CUpti_ExternalCorrelationKind kOperations = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
@@ -44,48 +42,6 @@ Collected& TheCollected() {
   return collected;
 }
 
-// The functions of CUPTI that are used, under their own names.
-struct Cupti {
-  decltype(&cuptiActivityRegisterCallbacks) register_callbacks = nullptr;
-  decltype(&cuptiActivityEnable) enable = nullptr;
-  decltype(&cuptiActivityDisable) disable = nullptr;
-  decltype(&cuptiActivityFlushAll) flush_all = nullptr;
-  decltype(&cuptiActivityGetNextRecord) get_next_record = nullptr;
-  decltype(&cuptiActivityPushExternalCorrelationId) push_id = nullptr;
-  decltype(&cuptiActivityPopExternalCorrelationId) pop_id = nullptr;
-};
-
-Result<Cupti> LoadCupti() {
-  void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    return Error(ErrorKind::kUnsupported, "a GPU's work is recorded by CUPTI, which is not here")
-        .Expected(kLibrary)
-        .Actual(dlerror())
-        .Hint("it comes with the CUDA toolkit; put its folder into LD_LIBRARY_PATH");
-  }
-  Cupti cupti;
-  const auto load = [&](const char* name, auto& function) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    return function != nullptr;
-  };
-  if (load("cuptiActivityRegisterCallbacks", cupti.register_callbacks) &&
-      load("cuptiActivityEnable", cupti.enable) && load("cuptiActivityDisable", cupti.disable) &&
-      load("cuptiActivityFlushAll", cupti.flush_all) &&
-      load("cuptiActivityGetNextRecord", cupti.get_next_record) &&
-      load("cuptiActivityPushExternalCorrelationId", cupti.push_id) &&
-      load("cuptiActivityPopExternalCorrelationId", cupti.pop_id)) {
-    return cupti;
-  }
-  return Error(ErrorKind::kUnsupported, "CUPTI lacks a function").Actual(dlerror());
-}
-
-Status CuptiStatus(CUptiResult code, const char* call) {
-  if (code == CUPTI_SUCCESS) return OkStatus();
-  return Error(ErrorKind::kSystem, "recording the GPU's work failed")
-      .Expected(std::string(call) + " to succeed")
-      .Actual("CUPTI error " + std::to_string(code));
-}
-
 std::string Demangled(const char* name) {
   int status = 0;
   char* const demangled = abi::__cxa_demangle(name, nullptr, nullptr, &status);
@@ -105,7 +61,7 @@ CollectedWork WorkOf(const CUpti_Activity* activity, std::string name) {
           .call = typed.correlationId};
 }
 
-const Cupti* the_cupti = nullptr;  // for the callbacks; set before they are registered
+const CuptiLibrary* the_cupti = nullptr;  // for the callbacks; set before they are registered
 
 void CUPTIAPI GiveBuffer(std::uint8_t** buffer, std::size_t* size_bytes, std::size_t* max_records) {
   *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(kBufferAlignment, kBufferBytes));
@@ -153,7 +109,8 @@ constexpr std::array kKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
 
 class CuptiRecord final : public WorkRecord {
  public:
-  CuptiRecord(const Cupti& cupti, int gpu) : cupti_(cupti), gpu_(static_cast<std::uint32_t>(gpu)) {}
+  CuptiRecord(const CuptiLibrary& cupti, int gpu)
+      : cupti_(cupti), gpu_(static_cast<std::uint32_t>(gpu)) {}
   ~CuptiRecord() override { Stop(); }
   CuptiRecord(const CuptiRecord&) = delete;
   CuptiRecord& operator=(const CuptiRecord&) = delete;
@@ -192,7 +149,7 @@ class CuptiRecord final : public WorkRecord {
     for (const CUpti_ActivityKind kind : kKinds) (void)cupti_.disable(kind);
   }
 
-  const Cupti& cupti_;
+  const CuptiLibrary& cupti_;
   const std::uint32_t gpu_;
   Status failure_;
 };
@@ -200,9 +157,8 @@ class CuptiRecord final : public WorkRecord {
 }  // namespace
 
 Result<std::unique_ptr<WorkRecord>> StartCuptiRecord() {
-  static const Result<Cupti> cupti = LoadCupti();
-  if (!cupti.ok()) return cupti.status();
-  the_cupti = &*cupti;
+  CKPT_ASSIGN_OR_RETURN(const CuptiLibrary* const cupti, LoadCupti());
+  the_cupti = cupti;
   {
     Collected& collected = TheCollected();
     const std::lock_guard lock(collected.mutex);
