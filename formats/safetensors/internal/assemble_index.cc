@@ -227,8 +227,8 @@ std::vector<Note> NotesOf(std::span<const LoadedShard> shards) {
   }
   std::vector<Note> notes;
   for (auto& [name, said] : by_name) {
-    const bool are_same =
-        std::ranges::all_of(said, [&](const Note& note) { return note.text == said[0].text; });
+    const bool are_same = std::ranges::all_of(
+        said, [&first = said[0]](const Note& note) { return note.text == first.text; });
     if (are_same) said.resize(1);
     for (Note& note : said) {
       if (!are_same) note.key.insert(0, shards[note.file].name + ".");
