@@ -75,8 +75,8 @@ void GradNorm::ListRows(int last_unit) {
     rows.push_back(next);
   });
   // Rows of one dtype behind one another need fewer launches.
-  std::ranges::stable_partition(
-      early_rows_, [](const RowSquares& rows) { return static_cast<bool>(rows.x.second); });
+  std::stable_partition(early_rows_.begin(), early_rows_.end(),
+                        [](const RowSquares& rows) { return static_cast<bool>(rows.x.second); });
 }
 
 void GradNorm::SquareEarly(Queue& queue, int last_unit, const Tensor& update) {
