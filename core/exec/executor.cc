@@ -17,10 +17,12 @@
 #include "core/base/units.h"
 #include "core/codec/zstd.h"
 #include "core/exec/block_checksums.h"
+#include "core/exec/internal/copy_side_file.h"
 #include "core/exec/internal/item_placement.h"
 #include "core/exec/internal/item_writer.h"
 #include "core/exec/internal/journal.h"
 #include "core/exec/internal/output_file.h"
+#include "core/exec/internal/prepare_output.h"
 #include "core/exec/nest_reader.h"
 #include "core/exec/task_pool.h"
 #include "core/io/checksummed_read.h"
@@ -79,11 +81,8 @@ class Execution {
   void IndexItems();
   Status PrepareFiles();
   using PreparedFile = Result<std::unique_ptr<OutputFile>>;
-  PreparedFile PrepareFile(std::uint32_t file, const Path& path);
-  PreparedFile PrepareShared(std::uint32_t file, const Path& path);
-  PreparedFile PrepareForWorkers(std::uint32_t file, const Path& path);
+  PreparedFile PrepareShared(std::uint32_t file, const PlannedFile& planned);
   void AddParts();
-  [[nodiscard]] bool KeepsItsSize(const FileStat& stat, std::uint64_t planned_bytes) const;
   std::vector<bool> FilesWithOwnItems() const;
   Result<std::vector<JournalRecord>> OpenJournal();
   Status RemoveForeignFiles();
@@ -145,66 +144,25 @@ std::vector<bool> Execution::FilesWithOwnItems() const {
   return files;
 }
 
-// Compressed files grow as they are written, and keep what an interrupted run wrote into them.
-bool Execution::KeepsItsSize(const FileStat& stat, std::uint64_t planned_bytes) const {
-  return plan_.write.compression ? stat.size_bytes > planned_bytes
-                                 : stat.size_bytes == planned_bytes;
-}
-
-// Makes the file, or takes over what an interrupted run left of it.
-Execution::PreparedFile Execution::PrepareFile(std::uint32_t file, const Path& path) {
-  const std::uint64_t size_bytes = plan_.write.files[file].size_bytes;
-  CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
-  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(path));
-  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> out, stat.type == FileType::kMissing
-                                                               ? storage_.Create(path)
-                                                               : storage_.OpenForUpdate(path));
-  // Reserve the whole size at once: a full disk shows before hours of work.
-  if (!KeepsItsSize(stat, size_bytes)) CKPT_RETURN_IF_ERROR(out->Resize(size_bytes));
-  CKPT_RETURN_IF_ERROR(out->Close());
-  return std::make_unique<OutputFile>(storage_, path, size_bytes);
-}
-
-// Makes sure that the file is there and has its size. Other workers do the same with it at the same
-// time, and may have filled parts of it.
-Execution::PreparedFile Execution::PrepareForWorkers(std::uint32_t file, const Path& path) {
-  const std::uint64_t size_bytes = plan_.write.files[file].size_bytes;
-  CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
-  Result<std::unique_ptr<WritableFile>> out = storage_.Create(path);
-  if (!out.ok() && out.status().kind() == ErrorKind::kAlreadyExists) {
-    out = storage_.OpenForUpdate(path);
-  }
-  CKPT_RETURN_IF_ERROR(out.status());
-  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(path));
-  if (!KeepsItsSize(stat, size_bytes)) CKPT_RETURN_IF_ERROR((*out)->Resize(size_bytes));
-  CKPT_RETURN_IF_ERROR((*out)->Close());
-  return std::make_unique<OutputFile>(storage_, path, size_bytes);
-}
-
-// Opens a file that this process creates or has open; null for all others. The directory is new. A
-// process of a job that died may still run and continue to fill files of these names: it must not
-// find the files of this job, and this job must not use its files.
-Execution::PreparedFile Execution::PrepareShared(std::uint32_t file, const Path& path) {
-  const std::uint64_t size_bytes = plan_.write.files[file].size_bytes;
-  std::shared_ptr<WritableFile> out;
+// Of a job whose processes share the plan: a file that this process creates or has open; null for
+// all others.
+Execution::PreparedFile Execution::PrepareShared(std::uint32_t file, const PlannedFile& planned) {
   if (const auto open = options_.share->open.find(file); open != options_.share->open.end()) {
-    out = open->second;
-  } else if (Makes(file)) {
-    CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
-    CKPT_ASSIGN_OR_RETURN(out, storage_.Create(path));
-    CKPT_RETURN_IF_ERROR(out->Resize(size_bytes));
+    return std::make_unique<OutputFile>(storage_, planned.path, planned.size_bytes, open->second);
   }
-  if (out == nullptr) return std::unique_ptr<OutputFile>();
-  return std::make_unique<OutputFile>(storage_, path, size_bytes, std::move(out));
+  return Makes(file) ? CreateOutput(storage_, planned) : std::unique_ptr<OutputFile>();
 }
 
 Status Execution::PrepareFiles() {
   const std::vector<bool> own = FilesWithOwnItems();
   const auto prepare = [&](std::uint32_t file) -> PreparedFile {
-    const Path path = directory_ / plan_.write.files[file].name;
-    if (options_.share) return PrepareShared(file, path);
-    if (!options_.worker) return PrepareFile(file, path);
-    return own[file] ? PrepareForWorkers(file, path) : std::unique_ptr<OutputFile>();
+    const WriteFile& of_plan = plan_.write.files[file];
+    const PlannedFile planned = {.path = directory_ / of_plan.name,
+                                 .size_bytes = of_plan.size_bytes,
+                                 .is_compressed = plan_.write.compression.has_value()};
+    if (options_.share) return PrepareShared(file, planned);
+    if (!options_.worker) return PrepareOutput(storage_, planned);
+    return own[file] ? PrepareOutputForWorkers(storage_, planned) : std::unique_ptr<OutputFile>();
   };
   for (std::uint32_t file = 0; file < plan_.write.files.size(); ++file) {
     CKPT_ASSIGN_OR_RETURN(files_.emplace_back(), prepare(file));
@@ -536,23 +494,8 @@ Status Execution::WriteIndex() {
 }
 
 Status Execution::CopySideFiles() {
-  Bytes buffer;
   for (const WriteCopy& copy : plan_.write.copies) {
-    const Path path = directory_ / copy.name;
-    CKPT_RETURN_IF_ERROR(storage_.MakeDirectories(path.parent_path()));
-    CKPT_RETURN_IF_ERROR(storage_.RemoveAll(path));  // left by an interrupted run
-    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> in, storage_.Open(copy.from));
-    CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> out, storage_.Create(path));
-    ManifestFile written{.name = copy.name, .size_bytes = in->size_bytes(), .block_crc32c = {}};
-    for (std::uint64_t at = 0; at < in->size_bytes(); at += kManifestBlockBytes) {
-      buffer.resize(std::min(kManifestBlockBytes, in->size_bytes() - at));
-      CKPT_ASSIGN_OR_RETURN(const std::uint32_t crc32c, ReadAtWithCrc32c(*in, at, buffer));
-      CKPT_RETURN_IF_ERROR(out->WriteAt(at, buffer));
-      written.block_crc32c.push_back(crc32c);
-      written.block_crc32.push_back(Crc32(buffer));
-    }
-    CKPT_RETURN_IF_ERROR(out->Sync());
-    CKPT_RETURN_IF_ERROR(out->Close());
+    CKPT_ASSIGN_OR_RETURN(ManifestFile written, CopySideFile(storage_, copy, directory_));
     Report(copy.name, 0);
     const MutexLock lock(mutex_);
     result_.bytes_read += written.size_bytes;
