@@ -2,20 +2,18 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <deque>
-#include <numeric>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "trainer/params/mesh_comms.h"
 #include "trainer/random/philox.h"
 #include "trainer/rehearsal/left_out_collectives.h"
 #include "trainer/step/internal/grad_norm.h"
+#include "trainer/step/internal/read_outcome.h"
 #include "trainer/step/rehearse_step.h"
 #include "trainer/step/trained_units.h"
 
@@ -115,15 +113,10 @@ class RankTrainerImpl final : public RankTrainer {
   // Sums over the ranks what a step reports, and decides about its update.
   void Decide(const StepRule& rule, const Tensor& has_failed);
   void EndStep(InFlight step, const Tensor& expert_counts);
-  // Errors: kValueMismatch or kUsage, those of the outcome.
-  [[nodiscard]] Status CheckOutcome(const StepBuffers::Results& results) const;
-  // Errors: kUsage.
-  [[nodiscard]] Status RowsDoNotFit() const;
   // After a failed step: no step is in flight and the next one may succeed.
   Status Recover(const InFlight& failed);
   void SumExpertCounts();
   void UpdateExpertBias();
-  [[nodiscard]] StepReport::ExpertLoad DescribeExperts(const StepBuffers::Results& results) const;
   [[nodiscard]] std::uint64_t PeakBytes() const;
   // Casts a tensor to float32 and copies it to the host. Blocks.
   Result<std::vector<float>> ReadFloats(const Tensor& tensor);
@@ -404,20 +397,13 @@ Result<StepReport> RankTrainerImpl::Collect() {
   collected_ = results.outcome;
   is_clipped_ = true;
   micro_batch_losses_ = results.means;
-  if (Status failure = CheckOutcome(results); !failure.ok()) {
+  if (Status failure = CheckOutcome(results, config_, world_.rank(), *grad_norm_); !failure.ok()) {
     CKPT_RETURN_IF_ERROR(Recover(step));
     return failure;
   }
-  StepReport report = {.step = step.number,
-                       .loss = collected_.loss,
-                       .aux_loss = collected_.aux_loss,
-                       .grad_norm = collected_.grad_norm,
-                       .lr = step.lr,
-                       .tokens = collected_.tokens,
-                       .peak_bytes = static_cast<std::uint64_t>(collected_.peak_bytes),
-                       .is_stop_asked = collected_.stop_votes > 0};
-  std::ranges::transform(results.phases.ns, report.phase_ms.begin(),
-                         [](std::int64_t ns) { return static_cast<double>(ns) / 1e6; });
+  StepReport report = ReportOf(results, config_);
+  report.step = step.number;
+  report.lr = step.lr;
   if (step.told_step > 0 && world_.size() > 1) {
     report.rank_phases = SpreadOverRanks(step.told_step, results.rank_phases);
   }
@@ -425,46 +411,7 @@ Result<StepReport> RankTrainerImpl::Collect() {
     phases_.number = step.number;
     std::ranges::copy(results.phases.ns, phases_.ns.begin());
   }
-  if (config_.model.moe) report.experts = DescribeExperts(results);
   return report;
-}
-
-Status RankTrainerImpl::CheckOutcome(const StepBuffers::Results& results) const {
-  const StepOutcome& outcome = results.outcome;
-  switch (outcome.failure) {
-    case StepFailure::kNone:
-      return OkStatus();
-    case StepFailure::kLoss: {
-      const auto bad =
-          std::ranges::find_if(results.means, [](double mean) { return !std::isfinite(mean); });
-      Status status = Error(ErrorKind::kValueMismatch, "the loss is not finite");
-      if (bad == results.means.end()) {
-        return std::move(status)
-            .Actual(fmt::format("{}", outcome.loss))
-            .Hint("the error of another rank names the micro-batch");
-      }
-      return std::move(status).Actual(
-          fmt::format("rank {}, micro-batch {}", world_.rank(), bad - results.means.begin()));
-    }
-    case StepFailure::kGradient: {
-      Status status = Error(ErrorKind::kValueMismatch, "a gradient is not finite");
-      return outcome.bad_row < 0
-                 ? std::move(status).Hint("the error of another rank names the parameter")
-                 : std::move(status).Tensor(grad_norm_->NameOf(outcome.bad_row));
-    }
-    case StepFailure::kOverflow:
-      return RowsDoNotFit();
-    case StepFailure::kEarlier:
-      break;
-  }
-  return Error(ErrorKind::kInternal, "a step was skipped, but no step before it has failed");
-}
-
-Status RankTrainerImpl::RowsDoNotFit() const {
-  return Error(ErrorKind::kUsage, "the experts of a rank got more tokens than they have memory for")
-      .Expected(fmt::format("at most moe_expert_rank_capacity_factor={} times the mean",
-                            config_.rank_capacity_factor.value_or(0)))
-      .Hint("raise moe_expert_rank_capacity_factor, or leave it out");
 }
 
 Status RankTrainerImpl::Recover(const InFlight& failed) {
@@ -488,20 +435,6 @@ void RankTrainerImpl::UpdateExpertBias() {
     ops_.UpdateExpertBias(*compute_, of_layer, config_.model.moe->bias_update_rate, step_->update(),
                           biases[layer].values);
   }
-}
-
-StepReport::ExpertLoad RankTrainerImpl::DescribeExperts(const StepBuffers::Results& results) const {
-  StepReport::ExpertLoad load = {.dropped = results.outcome.dropped};
-  const auto num_experts = static_cast<std::size_t>(config_.model.moe->num_experts);
-  for (std::size_t first = 0; first < results.expert_counts.size(); first += num_experts) {
-    const std::span layer = results.expert_counts.subspan(first, num_experts);
-    const auto all = std::accumulate(layer.begin(), layer.end(), std::int64_t{0});
-    if (all == 0) continue;
-    const double mean = static_cast<double>(all) / static_cast<double>(num_experts);
-    load.most = std::max(load.most, static_cast<double>(*std::ranges::max_element(layer)) / mean);
-    load.least = std::min(load.least, static_cast<double>(*std::ranges::min_element(layer)) / mean);
-  }
-  return load;
 }
 
 std::uint64_t RankTrainerImpl::PeakBytes() const {
@@ -561,7 +494,7 @@ Result<std::vector<float>> RankTrainerImpl::Logits(const HostMicroBatch& batch) 
   std::int64_t overflows = 0;
   device_.CopyToHost(*compute_, step_->overflows(), &overflows);
   CKPT_ASSIGN_OR_RETURN(std::vector<float> values, ReadFloats(logits));
-  if (overflows > 0) return RowsDoNotFit();
+  if (overflows > 0) return RowsDoNotFit(config_);
   return values;
 }
 
