@@ -12,6 +12,11 @@ endif()
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 90a)
 endif()
+# The kernels compute with bfloat16, and what code a GPU needs is decided for one architecture.
+string(REGEX MATCH "^[0-9]+" cuda_capability "${CMAKE_CUDA_ARCHITECTURES}")
+if(NOT CMAKE_CUDA_ARCHITECTURES MATCHES "^[0-9]+[af]?$" OR cuda_capability LESS 80)
+  message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES is \"${CMAKE_CUDA_ARCHITECTURES}\": set it to one architecture from 80 on, as 90a for Hopper GPUs")
+endif()
 enable_language(CUDA)
 # CMake 3.25 does not know that nvcc has C++20.
 set(CMAKE_CUDA_STANDARD_REQUIRED OFF)

@@ -21,8 +21,10 @@
 namespace ckpt::trainer {
 namespace {
 
-// Code is built for this architecture alone (CMAKE_CUDA_ARCHITECTURES).
-constexpr int kCudaMajor = CKPT_CUDA_MAJOR;
+// Code is built for this architecture alone (CMAKE_CUDA_ARCHITECTURES): 90 is 9.0. It runs on GPUs
+// of the same major number whose minor number is not smaller.
+constexpr int kCodeMajor = CKPT_CUDA_CAPABILITY / 10;
+constexpr int kCodeMinor = CKPT_CUDA_CAPABILITY % 10;
 
 // Dense products, without sparsity, of the data sheets. Of the memory's speed nine tenths: an H200
 // copies 4.3 of its 4.8 TB/s.
@@ -143,11 +145,14 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal) {
   cudaDeviceProp properties{};
   CKPT_RETURN_IF_ERROR(
       CudaStatus(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties"));
-  if (properties.major != kCudaMajor) {
+  if (properties.major != kCodeMajor || properties.minor < kCodeMinor) {
     return Error(ErrorKind::kUnsupported, "this program has no code for the GPU")
-        .Expected("compute capability " + std::to_string(kCudaMajor) + ".x")
+        .Expected("compute capability " + std::to_string(kCodeMajor) + "." +
+                  std::to_string(kCodeMinor) + " or a later " + std::to_string(kCodeMajor) + ".x")
         .Actual(std::string(properties.name) + ", " + std::to_string(properties.major) + "." +
-                std::to_string(properties.minor));
+                std::to_string(properties.minor))
+        .Hint("build it with CMAKE_CUDA_ARCHITECTURES=" + std::to_string(properties.major) +
+              std::to_string(properties.minor));
   }
   CKPT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal), "cudaSetDevice"));
   return std::unique_ptr<Device>(std::make_unique<CudaDevice>(PeakOf(properties.name)));
