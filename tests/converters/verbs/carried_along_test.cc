@@ -1,0 +1,266 @@
+// What goes with the tensors of a checkpoint: side files, objects, the arguments of a run. A
+// conversion takes it along or lists it.
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <boost/filesystem/operations.hpp>
+#include <gmock/gmock.h>
+
+#include "converters/config/model_settings.h"
+#include "converters/config/run_settings.h"
+#include "converters/verbs/convert.h"
+#include "converters/verbs/model_source.h"
+#include "core/base/endian.h"
+#include "formats/registry/registry.h"
+#include "formats/registry/stored_run.h"
+#include "tests/converters/verbs/convert_fixture.h"
+
+namespace ckpt {
+namespace {
+
+using testing::Content;
+using testing::ConvertTest;
+using ::testing::HasSubstr;
+using testing::IsOk;
+
+// Arguments and progress of a run have no place in a repository, where they would be of no use.
+TEST_F(ConvertTest, KnowsWhichLeftOutEntriesAreBookkeeping) {
+  ASSERT_THAT(Convert(ToFsdp(Golden("llama-tied-fp32"))), IsOk());
+  ConvertOptions options = ToHf(dir_.path() / "fsdp");
+  options.model.drop = {"*layers.1.*"};
+  const auto report = Convert(options);
+  ASSERT_THAT(report, IsOk());
+  std::set<std::string> bookkeeping;
+  for (const LeftOutEntry& entry : report->dropped) {
+    if (entry.is_bookkeeping) bookkeeping.insert(entry.key);
+    EXPECT_EQ(entry.is_bookkeeping, entry.why != "left out on request") << entry.key;
+  }
+  EXPECT_TRUE(bookkeeping.contains("args"));
+  EXPECT_LT(bookkeeping.size(), report->dropped.size());
+}
+
+TEST_F(ConvertTest, FilesThatStayBehindAreListedWithTheirSize) {
+  ConvertOptions options = Between("hf", "hdf5", Golden("llama-untied-bf16"), "model.h5");
+  const auto report = Convert(options);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_FALSE(report->dropped.empty());
+  for (const LeftOutEntry& entry : report->dropped) {
+    EXPECT_EQ(entry.bytes, boost::filesystem::file_size(options.source / entry.key)) << entry.key;
+  }
+}
+
+TEST_F(ConvertTest, AnAdapterTravelsWithItsConfiguration) {
+  const Path source = dir_.path() / "adapter";
+  boost::filesystem::create_directories(source);
+  const std::string header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}   )";
+  Bytes file;
+  AppendLe(std::uint64_t{header.size()}, file);
+  Append(header + "x", file);
+  ASSERT_THAT(WriteSmallFile(PosixStorage(), source / "adapter_model.safetensors", file), IsOk());
+  for (const char* name : {"adapter_config.json", "notes.json"}) {
+    ASSERT_THAT(WriteSmallFile(PosixStorage(), source / name, AsBytes("{}")), IsOk());
+  }
+  ConvertOptions there;
+  there.source = source;
+  there.target = dir_.path() / "dcp";
+  there.to.container = *FindFormat("dcp");
+  const auto report = Convert(there);
+  ASSERT_THAT(report, IsOk());
+  ASSERT_EQ(report->dropped.size(), 1U);
+  EXPECT_EQ(report->dropped[0].key, "notes.json");
+  EXPECT_EQ(report->dropped[0].bytes, 2U);
+  ConvertOptions back;
+  back.source = there.target;
+  back.target = dir_.path() / "back";
+  back.to.container = *FindFormat("safetensors");
+  ASSERT_THAT(Convert(back), IsOk());
+  for (const char* name : {"adapter_model.safetensors", "adapter_config.json"}) {
+    EXPECT_EQ(Content(back.target / name), Content(source / name)) << name;
+  }
+}
+
+TEST_F(ConvertTest, WhatHeadersOfSafetensorsSayIsCarriedOrListed) {
+  const Path source = dir_.path() / "model.safetensors";
+  const std::string header =
+      R"({"__metadata__":{"note":"mine"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  Bytes file;
+  AppendLe(std::uint64_t{header.size()}, file);
+  Append(header + "x", file);
+  ASSERT_THAT(WriteSmallFile(PosixStorage(), source, file), IsOk());
+  const auto dropped = [&](const Path& from, const std::string& to, const Path& target,
+                           const std::map<std::string, std::string>& rename = {}) {
+    ConvertOptions options;
+    options.source = from;
+    options.target = target;
+    options.to.container = *FindFormat(to);
+    options.model.rename = rename;
+    std::vector<std::string> keys;
+    const auto report = Convert(options);
+    EXPECT_THAT(report, IsOk()) << to;
+    if (!report.ok()) return keys;
+    for (const LeftOutEntry& entry : report->dropped) keys.push_back(entry.key);
+    return keys;
+  };
+  const auto note_in = [](const Path& path) {
+    const auto opened = OpenCheckpoint(PosixStorage(), path, {});
+    EXPECT_THAT(opened, IsOk());
+    const ObjectEntry* const note = opened->source->index().FindObject("__metadata__.note");
+    return note == nullptr ? "absent" : opened->source->ReadObject(*note).value().json;
+  };
+  EXPECT_THAT(dropped(source, "torch_save", dir_.path() / "torch_save"),
+              ::testing::ElementsAre("__metadata__.note"));
+  for (const std::string to : {"dcp", "hdf5", "safetensors"}) {
+    const Path target = dir_.path() / to;
+    EXPECT_THAT(dropped(source, to, target), ::testing::IsEmpty()) << to;
+    EXPECT_EQ(note_in(target), R"("mine")") << to;
+    // And the way back.
+    const Path back = dir_.path() / ("back-" + to);
+    EXPECT_THAT(dropped(target, "safetensors", back), ::testing::IsEmpty()) << to;
+    EXPECT_EQ(note_in(back), R"("mine")") << to;
+    // Other files have headers of their own.
+    const Path other = dir_.path() / ("other-" + to);
+    EXPECT_THAT(dropped(target, "safetensors", other, {{"a", "b"}}),
+                ::testing::ElementsAre("__metadata__.note"))
+        << to;
+    EXPECT_EQ(note_in(other), "absent") << to;
+  }
+}
+
+// The way to HDF5 and back to DCP leaves out what only a digest is left of, and says so.
+TEST_F(ConvertTest, ObjectsTravelAsTextAndBecomePicklesAgain) {
+  const Path run = testing::GoldenDir() / "fsdp_dtensor" / "dense_fsdp2" / "ckpt";
+  ConvertOptions there;
+  there.source = run;
+  there.target = dir_.path() / "run.h5";
+  there.to.container = *FindFormat("hdf5");
+  ASSERT_THAT(Convert(there), IsOk());
+  ConvertOptions back;
+  back.source = there.target;
+  back.target = dir_.path() / "run";
+  back.to.container = *FindFormat("dcp");
+  const auto report = Convert(back);
+  ASSERT_THAT(report, IsOk());
+  std::set<std::string> dropped;
+  for (const LeftOutEntry& entry : report->dropped) {
+    EXPECT_THAT(entry.why, HasSubstr("only a digest is known")) << entry.key;
+    dropped.insert(entry.key);
+  }
+
+  const auto first = OpenCheckpoint(PosixStorage(), run);
+  ASSERT_THAT(first, IsOk());
+  const auto last = OpenCheckpoint(PosixStorage(), back.target);
+  ASSERT_THAT(last, IsOk());
+  EXPECT_EQ(last->format->name, "fsdp_dtensor");
+  const CheckpointIndex& index = first->source->index();
+  EXPECT_LT(dropped.size(), index.objects().size());
+  for (const ObjectEntry& object : index.objects()) {
+    const ObjectEntry* const again = last->source->index().FindObject(object.key);
+    EXPECT_EQ(again == nullptr, dropped.contains(object.key)) << object.key;
+    if (again == nullptr) continue;
+    const auto expected = first->source->ReadObject(object);
+    ASSERT_THAT(expected, IsOk());
+    const auto actual = last->source->ReadObject(*again);
+    ASSERT_THAT(actual, IsOk());
+    EXPECT_EQ(actual->type, expected->type) << object.key;
+    EXPECT_EQ(actual->json, expected->json) << object.key;
+  }
+  EXPECT_THAT(ReadStoredRun(*last), IsOk());
+
+  // Whoever takes the weights alone, does not get the run's arguments with them.
+  back.target = dir_.path() / "weights";
+  back.model.only = {"model.*"};
+  const auto weights = Convert(back);
+  ASSERT_THAT(weights, IsOk());
+  const auto opened = OpenCheckpoint(PosixStorage(), back.target);
+  ASSERT_THAT(opened, IsOk());
+  EXPECT_THAT(opened->source->index().objects(), ::testing::IsEmpty());
+  EXPECT_TRUE(std::ranges::any_of(weights->dropped, [](const LeftOutEntry& entry) {
+    return entry.key == "args" && entry.why == kLeftOutOnRequest;
+  }));
+}
+
+TEST_F(ConvertTest, ArgsTellTheTargetsDtype) {
+  struct Case {
+    std::optional<DType> dtype;
+    bool fp16;
+    bool bf16;
+  };
+  for (const Case& c : {Case{std::nullopt, true, false}, Case{DType::kBfloat16, false, true},
+                        Case{DType::kFloat32, false, false}}) {
+    const testing::TempDir dir;
+    ConvertOptions options = ToFsdp(Golden("llama-bias-fp16"));
+    options.target = dir.path() / "fsdp";
+    options.dtype = c.dtype;
+    ASSERT_THAT(Convert(options), IsOk());
+    const auto model = OpenModel(PosixStorage(), options.target, {});
+    ASSERT_THAT(model, IsOk());
+    const auto args = ReadRunArgs(*model->checkpoint);
+    ASSERT_THAT(args, IsOk());
+    EXPECT_EQ(args->at("fp16"), layout::Value(c.fp16));
+    EXPECT_EQ(args->at("bf16"), layout::Value(c.bf16));
+  }
+}
+
+// Through the file and back: the trainer finds the model that config.json describes.
+TEST_F(ConvertTest, ArgsDescribeTheModelOfTheSource) {
+  for (const std::string& name : testing::GoldenCases("hf")) {
+    SCOPED_TRACE(name);
+    const auto source = OpenModel(PosixStorage(), Golden(name), {});
+    if (!source.ok()) continue;  // of no family here
+    const auto settings = ModelSettings(source->config);
+    if (!settings.ok()) continue;
+    const testing::TempDir dir;
+    ConvertOptions options = ToFsdp(Golden(name));
+    options.target = dir.path() / "fsdp";
+    ASSERT_THAT(Convert(options), IsOk());
+    const auto model = OpenModel(PosixStorage(), options.target, {});
+    ASSERT_THAT(model, IsOk());
+    const auto args = ReadRunArgs(*model->checkpoint);
+    ASSERT_THAT(args, IsOk());
+    const auto stored = StoredModelSettings(*args);
+    ASSERT_THAT(stored, IsOk());
+    for (const auto& [setting, value] : *settings) {
+      ASSERT_TRUE(stored->contains(setting)) << setting;
+      EXPECT_EQ(stored->at(setting), value) << setting;
+    }
+  }
+}
+
+// Megatron's own checkpoints have no config.json, and their arguments say more than one could.
+TEST_F(ConvertTest, ArgsOfARunWithoutAConfigurationArePassedOn) {
+  for (const std::string& name : testing::GoldenCases("hf")) {
+    SCOPED_TRACE(name);
+    const auto source = OpenModel(PosixStorage(), Golden(name), {});
+    if (!source.ok() || !ModelSettings(source->config).ok()) continue;
+    const testing::TempDir dir;
+    ConvertOptions there = ToFsdp(Golden(name));
+    there.target = dir.path() / "fsdp";
+    ASSERT_THAT(Convert(there), IsOk());
+    boost::filesystem::remove_all(there.target / "release/hf_assets");
+    boost::filesystem::remove(there.target / "release/ckptkit.json");
+    ConvertOptions on = Between("fsdp_dtensor", "torch_dist", there.target, "core");
+    on.target = dir.path() / "core";
+    const auto report = Convert(on);
+    ASSERT_THAT(report, IsOk());
+    EXPECT_THAT(report->warnings, ::testing::IsEmpty());
+    std::vector<layout::Configuration> settings;
+    for (const Path& path : {there.target, on.target}) {
+      const auto opened = OpenCheckpoint(PosixStorage(), path, {});
+      ASSERT_THAT(opened, IsOk());
+      const auto args = ReadRunArgs(*opened);
+      ASSERT_THAT(args, IsOk());
+      const auto stored = StoredModelSettings(*args);
+      ASSERT_THAT(stored, IsOk());
+      settings.push_back(*stored);
+    }
+    EXPECT_EQ(settings[0], settings[1]);
+  }
+}
+
+}  // namespace
+}  // namespace ckpt
