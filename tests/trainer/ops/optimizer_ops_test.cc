@@ -11,7 +11,7 @@ namespace {
 //
 //   p = torch.nn.Parameter(torch.tensor([(i % 5 - 2) / 4.0 for i in range(7)]))
 //   o = torch.optim.AdamW([p], lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)  # and Adam
-//   o = torch.optim.SGD([p], lr=1e-2, momentum=0.9, weight_decay=0.1)                   # and momentum=0
+//   o = torch.optim.SGD([p], lr=1e-2, momentum=0.9, weight_decay=0.1)  # and momentum=0
 //   for step in range(1, 21):
 //       p.grad = torch.tensor([((i * 37 + step * 11) % 17 - 8) / 8.0 for i in range(7)])
 //       o.step()
@@ -31,6 +31,11 @@ Values GradientOf(int step) {
   Values gradient;
   for (int i = 0; i < kSize; ++i) gradient.push_back(((i * 37 + step * 11) % 17 - 8) / 8.0);
   return gradient;
+}
+
+Values RoundedToBf16(Values values) {
+  for (double& value : values) value = FromBf16Bits(ToBf16Bits(static_cast<float>(value)));
+  return values;
 }
 
 TEST_P(OpsSuite, AdamWFollowsTorch) {
@@ -76,8 +81,7 @@ TEST_P(OpsSuite, AdamWFollowsTorch) {
     EXPECT_THAT(Read(main), NearValues(c.weights, 2e-7));
     EXPECT_THAT(Read(exp_avg), NearValues(c.exp_avg, 5e-7));
     EXPECT_THAT(Read(exp_avg_sq), NearValues(c.exp_avg_sq, 2e-7));
-    Values rounded = Read(main);
-    for (double& value : rounded) value = FromBf16Bits(ToBf16Bits(static_cast<float>(value)));
+    const Values rounded = RoundedToBf16(Read(main));
     EXPECT_EQ(Read(compute), rounded);
     EXPECT_EQ(Read(of_other), rounded);
   }
@@ -108,8 +112,7 @@ TEST_P(OpsSuite, SgdFollowsTorch) {
       ASSERT_THAT(queue().Synchronize(), testing::IsOk());  // the gradient goes
     }
     EXPECT_THAT(Read(main), NearValues(c.weights, 2e-7));
-    Values rounded = Read(main);
-    for (double& value : rounded) value = FromBf16Bits(ToBf16Bits(static_cast<float>(value)));
+    const Values rounded = RoundedToBf16(Read(main));
     EXPECT_EQ(Read(compute), rounded);
     EXPECT_EQ(Read(of_other), rounded);
   }
