@@ -1,5 +1,6 @@
 #include "tools/ckpt-train/explanation_text.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <map>
@@ -165,11 +166,16 @@ std::string ScheduleTable(const Explanation& e) {
   return table.Format();
 }
 
+// What marks a forecast of a run that does not fit.
+std::string_view MarkOf(const Forecast& forecast) {
+  if (forecast.fits) return "";
+  return forecast.bytes_with_mean_rows ? " !r" : " !";
+}
+
 // "180.3 ms  4.1%": the step, and how much of it is communication that computing waits for.
 std::string CellText(const Forecast& forecast) {
   return fmt::format("{:.1f} ms {:4.1f}%{}", forecast.step.total(),
-                     100 * forecast.step.exposed() / forecast.step.total(),
-                     forecast.fits ? "" : " !");
+                     100 * forecast.step.exposed() / forecast.step.total(), MarkOf(forecast));
 }
 
 std::string ForecastTable(const ClusterForecast& cluster) {
@@ -190,19 +196,35 @@ std::string ForecastTable(const ClusterForecast& cluster) {
   return table.Format();
 }
 
+// How a run that does not fit would.
+std::string AdviceText(const Forecast& forecast) {
+  if (!forecast.bytes_with_mean_rows) return {};
+  return fmt::format(
+      "            experts have memory for the most rows that can come, {} a GPU in all; for the "
+      "mean "
+      "of rows it would be {}: set moe_expert_rank_capacity_factor\n",
+      FormatByteSize(forecast.bytes_of_gpu), FormatByteSize(*forecast.bytes_with_mean_rows));
+}
+
 std::string ForecastLines(const ClusterForecast& cluster) {
   const Forecast& run = cluster.run;
+  const bool may_bound_rows = std::ranges::any_of(cluster.sweep, [](const SweepCell& cell) {
+    return cell.forecast.bytes_with_mean_rows.has_value();
+  });
   return fmt::format(
              "\nforecast    {}: {:.1f} ms a step: computing {:.1f}, waiting for weights {:.1f}, "
-             "for sums "
-             "of gradients {:.1f}, for tokens {:.1f}\n"
-             "            {:.0f} tokens/s a GPU, MFU {:.1f} %{}\n"
-             "the same batch a GPU on other numbers of GPUs; of each step, the share that "
-             "computing "
-             "waits; !: more memory than a GPU has\n",
+             "for sums of gradients {:.1f}, for tokens {:.1f}\n"
+             "            {:.0f} tokens/s a GPU, MFU {:.1f} %{}\n",
              cluster.name, run.step.total(), run.step.compute, run.step.gather_wait,
              run.step.reduce_wait, run.step.exchange, run.tokens_per_s_of_gpu, 100 * run.mfu,
              run.fits ? "" : "; needs more memory than the GPU has") +
+         AdviceText(run) +
+         fmt::format(
+             "the same batch a GPU on other numbers of GPUs; of each step, the share that "
+             "computing waits; !: more memory than a GPU has{}\n",
+             may_bound_rows ? "; !r: that too, unless moe_expert_rank_capacity_factor bounds the "
+                              "rows of a rank's experts"
+                            : "") +
          ForecastTable(cluster);
 }
 

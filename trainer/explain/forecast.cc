@@ -4,7 +4,9 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -392,7 +394,35 @@ StepWork WorkOf(const TrainConfig& config, const Cluster& cluster,
 struct Activations {
   int expert_parallel = 0;
   trainer::RehearsedBytes bytes;
+  std::optional<trainer::RehearsedBytes> with_mean_rows = {};  // if it was asked for
 };
+
+// Says what a GPU holds, and whether it has memory for it.
+Status ReckonMemory(const TrainConfig& config, const Cluster& cluster,
+                    std::span<const UnitSpec> units, const ShardPlan& plan,
+                    Activations& activations, Forecast& forecast) {
+  const std::uint64_t state_bytes = trainer::PlanTrainingBytes(config.optimizer, plan).total() +
+                                    trainer::StepBytes(config, units, plan);
+  const auto bytes_with = [&](const trainer::RehearsedBytes& step) {
+    return state_bytes + step.activations + step.tables;
+  };
+  const auto fits = [&](std::uint64_t bytes) {
+    return static_cast<double>(bytes) <= cluster.gpu.memory_bytes.value;
+  };
+  forecast.bytes_of_gpu = bytes_with(activations.bytes);
+  forecast.fits = fits(forecast.bytes_of_gpu);
+  if (forecast.fits || config.mesh.expert_parallel == 1 || config.rank_capacity_factor) {
+    return OkStatus();
+  }
+  if (!activations.with_mean_rows) {
+    TrainConfig bounded = config;
+    bounded.rank_capacity_factor = 1;
+    CKPT_ASSIGN_OR_RETURN(activations.with_mean_rows, trainer::RehearseStep(bounded, 0));
+  }
+  const std::uint64_t bytes = bytes_with(*activations.with_mean_rows);
+  if (fits(bytes)) forecast.bytes_with_mean_rows = bytes;
+  return OkStatus();
+}
 
 Result<Forecast> ForecastOf(const TrainConfig& config, const Cluster& cluster,
                             Activations& activations) {
@@ -403,8 +433,8 @@ Result<Forecast> ForecastOf(const TrainConfig& config, const Cluster& cluster,
         .Hint("name its network, as in h200x8,ib400");
   }
   if (activations.expert_parallel != config.mesh.expert_parallel) {
+    activations = {.expert_parallel = config.mesh.expert_parallel, .bytes = {}};
     CKPT_ASSIGN_OR_RETURN(activations.bytes, trainer::RehearseStep(config, 0));
-    activations.expert_parallel = config.mesh.expert_parallel;
   }
   const Topology topology(config.mesh, 0);
   const std::vector<UnitSpec> units = trainer::ListTrainedUnits(config, topology.expert());
@@ -418,10 +448,7 @@ Result<Forecast> ForecastOf(const TrainConfig& config, const Cluster& cluster,
   forecast.mfu = forecast.tokens_per_s_of_gpu *
                  trainer::TrainingFlopsPerToken(config.model, config.seq_length) /
                  cluster.gpu.peak_flops.value;
-  forecast.bytes_of_gpu = trainer::PlanTrainingBytes(config.optimizer, plan).total() +
-                          activations.bytes.activations + activations.bytes.tables +
-                          trainer::StepBytes(config, units, plan);
-  forecast.fits = static_cast<double>(forecast.bytes_of_gpu) <= cluster.gpu.memory_bytes.value;
+  CKPT_RETURN_IF_ERROR(ReckonMemory(config, cluster, units, plan, activations, forecast));
   return forecast;
 }
 

@@ -6,6 +6,7 @@
 #define CKPT_TRAINER_EXPLAIN_FORECAST_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@ struct Forecast {
   double mfu = 0;
   std::uint64_t bytes_of_gpu = 0;  // Explanation::total_bytes
   bool fits = true;                // in the GPU's memory
+  // Where the experts of a rank have memory for the most rows that can come, and only therefore a
+  // run does not fit: the bytes of a GPU with memory for the mean of rows, the least that
+  // moe_expert_rank_capacity_factor can ask for.
+  std::optional<std::uint64_t> bytes_with_mean_rows = {};
 };
 
 // Ranks are numbered host after host. REQUIRES: ValidateTrainConfig accepts `config`.

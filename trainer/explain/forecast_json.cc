@@ -18,6 +18,9 @@ void WriteStep(const Forecast& forecast, JsonWriter& json) {
   json.Key("exchange_ms").Double(step.exchange);
   json.Key("tokens_s_gpu").Double(forecast.tokens_per_s_of_gpu).Key("mfu").Double(forecast.mfu);
   json.Key("bytes_per_rank").Int(forecast.bytes_of_gpu).Key("fits").Bool(forecast.fits);
+  if (forecast.bytes_with_mean_rows) {
+    json.Key("bytes_with_mean_rows").Int(*forecast.bytes_with_mean_rows);
+  }
 }
 
 }  // namespace

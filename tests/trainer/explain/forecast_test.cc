@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -194,6 +195,42 @@ TEST(ForecastTest, TellsWhatDoesNotFit) {
   const auto forecast = ForecastStep(BenchRun("m3"), ClusterOf("h200x1"));
   ASSERT_THAT(forecast, IsOk());
   EXPECT_FALSE(forecast->fits);
+}
+
+// Where experts are divided, memory for the most rows that can come may be all that is too much.
+TEST(ForecastTest, TellsWhatWouldFitIfTheRowsOfExpertsWereBounded) {
+  const layout::Configuration divided = {{"expert_model_parallel_size", 8}};
+  Cluster cluster = ClusterOf("h200x8");
+  const auto forecast = [&](const layout::Configuration& settings) {
+    const auto made = ForecastStep(BenchRun("m1", settings, 8), cluster);
+    EXPECT_THAT(made, IsOk());
+    return *made;
+  };
+  const Forecast most = forecast(divided);
+  layout::Configuration bounded = divided;
+  bounded["moe_expert_rank_capacity_factor"] = 1.0;
+  const Forecast mean = forecast(bounded);
+  ASSERT_LT(mean.bytes_of_gpu, most.bytes_of_gpu);
+
+  cluster.gpu.memory_bytes.value = static_cast<double>(most.bytes_of_gpu);
+  EXPECT_TRUE(forecast(divided).fits);
+  EXPECT_EQ(forecast(divided).bytes_with_mean_rows, std::nullopt);
+
+  cluster.gpu.memory_bytes.value = static_cast<double>(mean.bytes_of_gpu);
+  EXPECT_FALSE(forecast(divided).fits);
+  EXPECT_EQ(forecast(divided).bytes_with_mean_rows, mean.bytes_of_gpu);
+  EXPECT_TRUE(forecast(bounded).fits);
+  const auto sweep = SweepCluster(BenchRun("m1", divided, 8), cluster, 8);
+  ASSERT_THAT(sweep, IsOk());
+  EXPECT_TRUE(std::ranges::any_of(*sweep, [&](const SweepCell& cell) {
+    return cell.forecast.bytes_with_mean_rows == mean.bytes_of_gpu;
+  }));
+
+  // It is no answer where the rest alone is too much, nor where rows are bounded already.
+  cluster.gpu.memory_bytes.value -= 1;
+  EXPECT_EQ(forecast(divided).bytes_with_mean_rows, std::nullopt);
+  EXPECT_FALSE(forecast(bounded).fits);
+  EXPECT_EQ(forecast(bounded).bytes_with_mean_rows, std::nullopt);
 }
 
 TEST(ForecastTest, RefusesMoreRanksThanOneHostHas) {
