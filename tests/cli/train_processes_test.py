@@ -49,8 +49,10 @@ class Training(unittest.TestCase):
         (self.folder / "data.jsonl").write_text("".join(json.dumps({"text": "one two three " * 6}) + "\n" for _ in range(24)))
 
     def start(self, *options, launcher=()):
-        return subprocess.Popen([*launcher, BIN / "ckpt-train", "train", "--threads", "1", *options], cwd=self.folder,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen([*launcher, BIN / "ckpt-train", "train", "--threads", "1", *options], cwd=self.folder,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)  # a test that fails leaves nothing behind
+        return process
 
     def finish(self, process):
         out, err = process.communicate(timeout=100)
@@ -91,6 +93,7 @@ class Signals(Training):
     def test_a_signal_ends_an_evaluation(self):
         process = self.start("--config", "run.yaml", "--ranks", "2", "--load", "out", "--save", "out", "--set", "train_iters=9",
                              "--set", "valid_data_path=data.jsonl", "--set", "eval_interval=1", "--set", "eval_iters=1000000000")
+        self.assertIn("drew the weights", process.stderr.readline())
         self.assertIn("starting from random weights", process.stderr.readline())
         process.send_signal(signal.SIGTERM)
         out, err = self.finish(process)
