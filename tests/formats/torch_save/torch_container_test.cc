@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 
+#include "core/base/endian.h"
 #include "formats/torch_save/object_item.h"
 #include "formats/zip/writer.h"
 #include "tests/testing/matchers.h"
