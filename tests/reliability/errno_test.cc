@@ -189,7 +189,7 @@ class ErrnoTest : public ::testing::Test {
   // as a verdict.
   void FailInspect(const std::string& verb, const std::map<std::string, Path>& checkpoints) {
     for (const auto& [format, path] : checkpoints) {
-      const auto flow = [&] { return Inspect({verb, path.string(), "--threads", "1"}); };
+      const auto flow = [&, at = path.string()] { return Inspect({verb, at, "--threads", "1"}); };
       const auto nothing = [](const std::string&, Suite&) {};
       FailEveryCall(
           fmt::format("{} of {}", verb, format), [] {}, flow, nothing, nothing);
