@@ -54,11 +54,13 @@ StripeTotals AddUp(std::span<const double> a, std::span<const double> b, const T
     double largest = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {
       const double difference = std::fabs(a[i] - b[i]);
-      const bool differs = !is_same(i) & !IsWithin(difference, std::fabs(b[i]), tolerance);
+      const bool is_other = !is_same(i);
+      const bool is_far = !IsWithin(difference, std::fabs(b[i]), tolerance);
+      const bool differs = is_other & is_far;
       const bool is_nan = difference != difference;
       differing += differs ? 1 : 0;
-      nan += differs & is_nan ? 1 : 0;
-      largest = differs & (difference > largest) ? difference : largest;
+      nan += (differs & is_nan) ? 1 : 0;
+      largest = (differs & (difference > largest)) ? difference : largest;
     }
     totals = {.differing = differing, .nan = nan, .largest = largest};
   });
