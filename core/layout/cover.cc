@@ -21,7 +21,8 @@ constexpr std::size_t kMaxPairwise = 2048;
 struct Stride {
   std::int64_t extent;
   std::int64_t step;
-  // NOLINTNEXTLINE(modernize-use-nullptr): the check takes the 0 inside a defaulted <=> for a pointer
+  // The check takes the 0 inside a defaulted <=> for a pointer.
+  // NOLINTNEXTLINE(modernize-use-nullptr)
   friend auto operator<=>(const Stride&, const Stride&) = default;
 };
 

@@ -72,8 +72,8 @@ class CheckedFile final : public ReadableFile,
     checked_[block / 64].fetch_or(std::uint64_t{1} << block % 64, std::memory_order_relaxed);
   }
   [[nodiscard]] Status DescribeDamage(const DamagedBlock& damaged) const;
-  // Reads bytes to where they are wanted, and compares the blocks of which all was read. The others'
-  // parts are for the late checks.
+  // Reads bytes to where they are wanted, and compares the blocks of which all was read. The
+  // others' parts are for the late checks.
   Status ReadThrough(std::uint64_t offset, MutableByteSpan out) const;
   // What was read of a block, from `skipped_bytes` on, has this checksum.
   Status Take(std::uint64_t block, std::uint64_t skipped_bytes, ByteSpan read,

@@ -48,8 +48,8 @@ const Format* FormatOfKeys(const Format* format, const CheckpointIndex& index) {
   return found == kFormats.end() ? format : *found;
 }
 
-// What is read is compared with `manifest`, unless it is null, as `late` says. Unless it is forced, `format` becomes
-// the one whose keys the checkpoint has.
+// What is read is compared with `manifest`, unless it is null, as `late` says. Unless it is forced,
+// `format` becomes the one whose keys the checkpoint has.
 Result<std::shared_ptr<const CheckpointSource>> OpenSource(
     Storage& storage, const Path& path, const std::shared_ptr<const Manifest>& manifest,
     const std::shared_ptr<LateChecks>& late, bool is_forced, const Format*& format) {

@@ -62,8 +62,8 @@ int Main(int argc, char** argv) {
   json.BeginObject().Key("bytes").Int(in.size() + out.size());
   std::vector<double> cast;
   std::vector<double> copy;
-  // The first run touches the pages. The copies come after the casts, because in turn each would put
-  // the other's memory out of the cache.
+  // The first run touches the pages. The copies come after the casts, because in turn each would
+  // put the other's memory out of the cache.
   for (int run = 0; run <= runs; ++run) {
     cast.push_back(Seconds([&] { CastElements(from, in, to, out); }));
   }

@@ -1,5 +1,6 @@
-// How fast ranks gather weights and reduce gradients: bytes that a rank receives in a second, alone and while it
-// computes products. Prints one JSON document. Ranks are threads (--ranks), or processes under mpirun.
+// How fast ranks gather weights and reduce gradients: bytes that a rank receives in a second, alone
+// and while it computes products. Prints one JSON document. Ranks are threads (--ranks), or
+// processes under mpirun.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// How fast ranks that share a machine train: whole steps of a model that a Hugging Face repository describes, on
-// tokens that train_speed_peer.py draws alike. Prints one JSON document.
+// How fast ranks that share a machine train: whole steps of a model that a Hugging Face repository
+// describes, on tokens that train_speed_peer.py draws alike. Prints one JSON document.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -59,7 +59,8 @@ std::uint64_t Draw(std::uint64_t index) {
   return z ^ (z >> 31);
 }
 
-// A rank's sequences of a step. Every token but the last of a sequence is asked for the one behind it.
+// A rank's sequences of a step. Every token but the last of a sequence is asked for
+// the one behind it.
 HostMicroBatch DrawBatch(const Settings& settings, std::int64_t vocab, int step, int rank) {
   const std::int64_t of_rank = settings.batch / settings.ranks;
   HostMicroBatch batch = {.tokens = {}, .labels = {}, .batch = of_rank, .seq = settings.seq};

@@ -60,8 +60,8 @@ std::vector<std::string> ThirdPartyIncludes(const std::vector<SourceFile>& files
   return wrong;
 }
 
-// Kernels of operations, which are set up while the one before them runs, that do not first wait for
-// it; and launches that bypass Launch().
+// Kernels of operations, which are set up while the one before them runs, that do not first wait
+// for it; and launches that bypass Launch().
 std::vector<std::string> WrongKernels(const std::vector<SourceFile>& files) {
   static const std::regex kKernel(R"(__global__[^{]*\{\s*(\w*))");
   std::vector<std::string> wrong;

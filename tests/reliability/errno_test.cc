@@ -328,7 +328,8 @@ TEST_F(ErrnoTest, VerifyOfOtherContainersGivesAClearErrorOrTheSameAnswer) {
   FailInspect("verify", OtherContainers());
 }
 
-// A block that cannot be read is rebuilt from parity where that can be done, so what was repaired may differ.
+// A block that cannot be read is rebuilt from parity where that can be done,
+// so what was repaired may differ.
 TEST_F(ErrnoTest, RepairGivesAClearErrorOrTheSameCopy) {
   ConvertOptions options = HfToFsdp(dir() / "hf", dir() / "damaged");
   options.parity_group = 2;

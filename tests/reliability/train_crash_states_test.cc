@@ -158,8 +158,8 @@ class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
     return run;
   }
 
-  // What a run that goes on from the disk starts with: "state 3", "nothing", or what is wrong. No run
-  // goes on from weights alone: then what a reader of the root gets.
+  // What a run that goes on from the disk starts with: "state 3", "nothing", or what is wrong. No
+  // run goes on from weights alone: then what a reader of the root gets.
   static std::string GoOn(const DiskImage& image) {
     CrashStorage disk(image);
     if (!GetParam().is_run()) {

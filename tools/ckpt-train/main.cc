@@ -278,7 +278,8 @@ cli::ExitCode Conclude(RunVerb<Options> run, const Options& options, bool would_
   return code;
 }
 
-// Parses. The exit code, if that was all: help, or a usage error, which one of the processes that are ranks of one run says.
+// Parses. The exit code, if that was all: help, or a usage error, which one of the processes that
+// are ranks of one run says.
 std::optional<cli::ExitCode> Parse(CLI::App& app, const std::vector<std::string>& args,
                                    cli::Streams& streams) {
   if (trainer::NumLaunchedProcesses() == 1) return cli::ParseArguments(app, args, "train", streams);

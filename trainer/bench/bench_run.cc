@@ -24,8 +24,8 @@ class Steps {
   Steps(const BenchPlan& plan, trainer::RankTrainer& trainer, int rank, ProgressSink* progress)
       : plan_(plan), trainer_(trainer), rank_(rank), progress_(progress) {}
 
-  // Runs `count` more steps, as many at once as the trainer takes; `body(report, time)` is called as
-  // each ends, with the time since the one before. None is in flight at the end.
+  // Runs `count` more steps, as many at once as the trainer takes; `body(report, time)` is called
+  // as each ends, with the time since the one before. None is in flight at the end.
   template <typename Body>
   Status Run(std::int64_t count, const Body& body) {
     const std::int64_t end = enqueued_ + count;

@@ -68,7 +68,8 @@ bool ErrorBounds::Hold(const Comparison& errors) const {
 
 ErrorBounds BoundsOfRounding(const Computed& exact, const Computed& rounded) {
   const Deviation of_logits = LogitsDeviation(exact, rounded);
-  // The loss of a token is the difference of two numbers, each moved by no more than the logits are.
+  // The loss of a token is the difference of two numbers,
+  // each moved by no more than the logits are.
   return {.loss = kRoundedTwice * 2 * of_logits.difference / std::abs(exact.loss),
           .logits = kRoundedTwice * of_logits.Relative(),
           .gradients = kRoundedTwice * LargestOf(CompareRuns(exact, rounded))};

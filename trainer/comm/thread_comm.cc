@@ -89,8 +89,8 @@ class ThreadHostGroup final : public HostGroup {
   const int rank_;
 };
 
-// The other ranks come in the order that begins with the next one, so that the ranks do not all read
-// the same memory at once.
+// The other ranks come in the order that begins with the next one, so that the ranks do not all
+// read the same memory at once.
 Status ThreadHostGroup::Exchange(ByteSpan mine, MutableByteSpan all) {
   CKPT_CHECK(all.size() == mine.size() * static_cast<std::size_t>(size()));
   CKPT_RETURN_IF_ERROR(

@@ -37,8 +37,8 @@ struct RowTransfer {
 // what is not in place and does not wait.
 //
 // Sums are added in one fixed order: a binary tree over the group's ranks in which neighbours meet
-// first, ((0+1)+(2+3))+…; of n ranks, the left part is the largest power of two below n. bfloat16 is
-// added in float32, and a result is rounded once. So the sum over 2·2^k ranks
+// first, ((0+1)+(2+3))+…; of n ranks, the left part is the largest power of two below n. bfloat16
+// is added in float32, and a result is rounded once. So the sum over 2·2^k ranks
 // equals the sum of the sums of its halves, bit for bit where nothing is rounded in between. int64
 // sums do not wrap where the trainer uses them (fixed-point gradients).
 //
@@ -46,13 +46,13 @@ struct RowTransfer {
 // caller notices: an operand may be overwritten when the queue has run the call. Weights and
 // gradients say more (GatherShards, ReduceScatterInto, ScatterParts, AwaitReaders), so that a rank
 // need not wait until the others have read; and kernels may write into the others' memory (Views,
-// AwaitWriters). Then a call may wait until the threads of the other ranks have made it too, because
-// an event may be awaited from another rank's queue only after it was recorded. So all ranks make
-// the calls of *all* their groups in one order.
+// AwaitWriters). Then a call may wait until the threads of the other ranks have made it too,
+// because an event may be awaited from another rank's queue only after it was recorded. So all
+// ranks make the calls of *all* their groups in one order.
 //
 // Thread-safety: one queue or one host call uses a group at a time; different groups of one rank
-// may be used at once. Synchronise the queues that use it before destroying it, and call Leave before
-// memory is freed that calls have used.
+// may be used at once. Synchronise the queues that use it before destroying it, and call Leave
+// before memory is freed that calls have used.
 class Collectives {
  public:
   virtual ~Collectives() = default;
@@ -65,9 +65,9 @@ class Collectives {
   // full[r·n … (r+1)·n) = the shard of rank r, n elements each. `shard` may be this rank's part of
   // `full`.
   virtual void AllGather(Queue& queue, const Tensor& shard, const Tensor& full) = 0;
-  // The same of a shard that is not written between `ready`, an event of this rank, and AwaitReaders.
-  // So the other ranks need not wait until this rank's queue gets to the call. The call waits for
-  // `ready`. The memory of `shard` is registered.
+  // The same of a shard that is not written between `ready`, an event of this rank, and
+  // AwaitReaders. So the other ranks need not wait until this rank's queue gets to the call. The
+  // call waits for `ready`. The memory of `shard` is registered.
   virtual void GatherShards(Queue& queue, const Tensor& shard, const Tensor& full,
                             const Event& ready) {
     queue.Wait(ready);
@@ -75,17 +75,17 @@ class Collectives {
   }
   // shard = or += Σ over the ranks of this rank's part of their `full`. The dtypes may differ
   // (gradients are sent in `full`'s and kept in `shard`'s): float32, float64 and bfloat16 in any
-  // combination, or both int64 or int32. bfloat16 and float32 are summed in float32, float64 in float64. A
-  // result is rounded once, to the dtype of `shard`: the sum itself is not rounded to `full`'s dtype
-  // before it is stored or added. The other parts of `full` become undefined, and may be written
-  // only after AwaitReaders. With kStore and equal dtypes, `shard` may be this rank's part of
-  // `full`.
+  // combination, or both int64 or int32. bfloat16 and float32 are summed in float32, float64 in
+  // float64. A result is rounded once, to the dtype of `shard`: the sum itself is not rounded to
+  // `full`'s dtype before it is stored or added. The other parts of `full` become undefined, and
+  // may be written only after AwaitReaders. With kStore and equal dtypes, `shard` may be this
+  // rank's part of `full`.
   virtual void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
                                  GradWrite write) = 0;
-  // terms[r] = this rank's part of the `full` of rank r: the terms of the sum that ReduceScatterInto
-  // stores, for a caller that adds them as it reads them. This rank's own term may be its part of
-  // `full`, where nothing is copied. The other parts of `full` may be written only after
-  // AwaitReaders.
+  // terms[r] = this rank's part of the `full` of rank r: the terms of the sum that
+  // ReduceScatterInto stores, for a caller that adds them as it reads them. This rank's own term
+  // may be its part of `full`, where nothing is copied. The other parts of `full` may be written
+  // only after AwaitReaders.
   virtual void ScatterParts(Queue& queue, const Tensor& full, std::span<const Tensor> terms) = 0;
   // ReduceScatterInto where all that is wanted is a sum of the operands' dtype; `full` may be
   // overwritten when the queue has run the call.
@@ -93,13 +93,13 @@ class Collectives {
     ReduceScatterInto(queue, full, shard, GradWrite::kStore);
     AwaitReaders(queue, num_calls());
   }
-  // `array` of every rank, in order of rank, for kernels that write into the others' memory. None where
-  // they cannot, as where ranks are processes. Errors: kCancelled.
+  // `array` of every rank, in order of rank, for kernels that write into the others' memory. None
+  // where they cannot, as where ranks are processes. Errors: kCancelled.
   virtual Result<std::vector<Tensor>> Views(const Tensor& /*array*/) {
     return std::vector<Tensor>();
   }
-  // Work that is enqueued on `queue` from now on starts after `written` of every rank: what the others
-  // wrote into this rank's memory before is there.
+  // Work that is enqueued on `queue` from now on starts after `written` of every rank: what the
+  // others wrote into this rank's memory before is there.
   virtual void AwaitWriters(Queue& queue, const Event& written) { queue.Wait(written); }
   // In place. kSum takes bfloat16, float32, float64, int32 and int64, and adds as ReduceScatter
   // does. kMax takes the same except bfloat16; a NaN wins.
@@ -112,20 +112,20 @@ class Collectives {
   // computed, beside what is enqueued next, and the first AllToAll waits for that copy alone.
   virtual RowCounts ReadCounts(Queue& /*queue*/, const Tensor& counts) { return RowCounts(counts); }
   // Rows [Σ send_rows[<r], +send_rows[r]) of each `send` go to rank r. `receive` gets the rows in
-  // order of the rank that sent them, `receive_rows[r]` of them from rank r. Rows after the last are
-  // neither read nor written. The counts are those of ReadCounts.
+  // order of the rank that sent them, `receive_rows[r]` of them from rank r. Rows after the last
+  // are neither read nor written. The counts are those of ReadCounts.
   virtual void AllToAll(Queue& queue, std::span<const RowTransfer> transfers,
                         const RowCounts& send_rows, const RowCounts& receive_rows) = 0;
 
   // How many calls this rank has made. It names a point for AwaitReaders.
   [[nodiscard]] virtual std::uint64_t num_calls() const { return 0; }
-  // Work that is enqueued on `queue` from now on starts after the other ranks have read the operands
-  // of this rank's first `calls` calls.
+  // Work that is enqueued on `queue` from now on starts after the other ranks have read the
+  // operands of this rank's first `calls` calls.
   virtual void AwaitReaders(Queue& /*queue*/, std::uint64_t /*calls*/) {}
   // Calls will use this memory until Leave. Every rank registers the same memory in the same order.
   virtual void Register(const Buffer& /*memory*/) {}
-  // Waits until no other rank reads this rank's memory any more. If a rank gave up, it does not wait
-  // for what that rank did not begin. No call may follow.
+  // Waits until no other rank reads this rank's memory any more. If a rank gave up, it does not
+  // wait for what that rank did not begin. No call may follow.
   virtual void Leave() {}
 
  protected:

@@ -100,8 +100,8 @@ class Device {
   // gains nothing by enqueueing ahead of what it needs.
   [[nodiscard]] virtual bool is_asynchronous() const = 0;
 
-  // Floating-point operations that the device can do in a second in matrix products of `compute`, by
-  // its maker's figures; 0: not known.
+  // Floating-point operations that the device can do in a second in matrix products of `compute`,
+  // by its maker's figures; 0: not known.
   [[nodiscard]] virtual double PeakFlops(DType /*compute*/) const { return 0; }
   // Bytes that a long pass over its memory reads and writes in a second; 0: not known.
   [[nodiscard]] virtual double PeakBandwidth() const { return 0; }
@@ -115,8 +115,8 @@ class Device {
   // group calls it. Errors: those of the group.
   virtual Result<std::unique_ptr<Collectives>> MakeCollectives(
       std::unique_ptr<HostGroup> group) = 0;
-  // Calls that are made between the two, of any collectives of this device, may be sent as one. They
-  // may start only at EndBatch. Use CollectiveBatch.
+  // Calls that are made between the two, of any collectives of this device, may be sent as one.
+  // They may start only at EndBatch. Use CollectiveBatch.
   virtual void BeginBatch() {}
   virtual void EndBatch() {}
 

@@ -15,8 +15,8 @@
 
 namespace ckpt::trainer {
 
-// Made by Collectives::ReadCounts. Copies share what is on the host, and may outlive the collectives
-// unused.
+// Made by Collectives::ReadCounts. Copies share what is on the host, and may outlive the
+// collectives unused.
 class RowCounts {
  public:
   explicit RowCounts(const Tensor& on_device) : on_device_(on_device) {}

@@ -61,7 +61,8 @@ constexpr std::array kGpus = {GpuRates{
     .network_hop_seconds = {14e-6, kSeconds, kTuning},
 }};
 
-// The rates of the links, of which collectives reach nine tenths at best; the share is an assumption.
+// The rates of the links, of which collectives reach nine tenths at best;
+// the share is an assumption.
 constexpr double kPortShare = 0.9;
 constexpr std::array kNetworks = {
     NetworkRates{"ib200", {kPortShare * 25e9, kBytes, "InfiniBand HDR, 200 Gb/s, times 0.9"}},

@@ -46,8 +46,8 @@ struct GpuRates {
   Rate gather_bytes;
   Rate reduce_bytes;
   Rate exchange_bytes;
-  // The latency of a collective is that of a call and of the hops of its ring or its tree, within the
-  // host and between hosts.
+  // The latency of a collective is that of a call and of the hops of its ring or its tree, within
+  // the host and between hosts.
   Rate call_seconds;
   Rate host_hop_seconds;
   Rate network_hop_seconds;

@@ -294,8 +294,8 @@ class Kernels {
 
 // --- a step --------------------------------------------------------------------------------------
 
-// What a unit communicates in a step of so many micro-batches, as ParamStore does it. Kernels that add
-// what came from other ranks take multiprocessors, and copies take memory, so their time is the
+// What a unit communicates in a step of so many micro-batches, as ParamStore does it. Kernels that
+// add what came from other ranks take multiprocessors, and copies take memory, so their time is the
 // computation's.
 void AddCommunication(const ShardPlan& plan, std::size_t unit, int micro_batches,
                       const Links& links, const Placements& placed, UnitWork& work) {

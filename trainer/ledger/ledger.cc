@@ -130,7 +130,8 @@ Ledger MakeLedger(std::span<const DeviceWork> work, std::span<const OpWork> oper
   if (work.empty()) return ledger;
   std::vector<DeviceWork> sorted(work.begin(), work.end());
   std::ranges::stable_sort(sorted, {}, &DeviceWork::begin_ns);
-  // A kernel may be set up, and so begin, while the one before it in its queue runs, but waits for it.
+  // A kernel may be set up, and so begin, while the one before it in its queue runs,
+  // but waits for it.
   std::map<std::int64_t, std::int64_t> queue_ends;
   for (DeviceWork& one : sorted) {
     if (one.queue == DeviceWork::kNoQueue) continue;

@@ -192,9 +192,9 @@ class AllToAllDispatch final : public Dispatch {
 // Sends a token once to each rank that holds experts of it.
 //
 // To send, ranks take the place of experts: a token's choices are the ranks that hold its experts,
-// and its rows are sorted by them. With a token go its experts and their weights. The tokens that are
-// here are then sorted by the experts that are held here. As they come by source, rows are ordered as
-// those of the all-to-all dispatch are.
+// and its rows are sorted by them. With a token go its experts and their weights. The tokens that
+// are here are then sorted by the experts that are held here. As they come by source, rows are
+// ordered as those of the all-to-all dispatch are.
 class FlexDispatch final : public Dispatch {
  public:
   FlexDispatch(const DispatchSpec& spec, Collectives& group)
@@ -263,7 +263,8 @@ class FlexDispatch final : public Dispatch {
   }
 
  private:
-  // Memory for rows of this tensor's size, as they are sent and as they are received; null if it is.
+  // Memory for rows of this tensor's size, as they are sent and as they are received;
+  // null if it is.
   [[nodiscard]] RowTransfer Allocate(BlockContext& context, const Tensor& of_tokens) const {
     if (!of_tokens) return {};
     const auto allocate = [&](std::int64_t rows) {

@@ -121,8 +121,8 @@ class Decoder final : public Model {
   }
   template <typename T>
   [[nodiscard]] HeadParts<T> DivideHead(std::span<const T> params) const;
-  // Request the weights that are used next: of the layers from `first` on and of the head, or of the
-  // layers before `end`, backwards.
+  // Request the weights that are used next: of the layers from `first` on and of the head, or of
+  // the layers before `end`, backwards.
   void PrefetchFrom(ParamAccess& params, std::size_t first) const;
   void PrefetchBackFrom(ParamAccess& params, std::size_t end) const;
   // Embedding and head are one unit if they are tied: it is whole for the whole pass.

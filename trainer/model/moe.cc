@@ -147,8 +147,8 @@ void MoeBlock::Recompute(BlockContext& context, std::span<const Tensor> weights,
 
 void MoeBlock::Compute(BlockContext& context, const Parts<Tensor>& weights, const Tensor& x,
                        const Tensor& y) {
-  // Shared experts come first. They need no rows of other ranks, so the device has work while a host
-  // that must know the number of rows waits for it (Collectives::ReadCounts).
+  // Shared experts come first. They need no rows of other ranks, so the device has work while a
+  // host that must know the number of rows waits for it (Collectives::ReadCounts).
   Tensor shared;
   if (shared_) {
     if (y) shared = context.arena.Allocate(context.compute, {y.dim(0), y.dim(1)});

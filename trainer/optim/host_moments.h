@@ -1,5 +1,5 @@
-// HostMoments: the optimizer's state in the memory of the host. Blocks of it pass through the device
-// while an update reads and writes them.
+// HostMoments: the optimizer's state in the memory of the host. Blocks of it pass through the
+// device while an update reads and writes them.
 #ifndef CKPT_TRAINER_OPTIM_HOST_MOMENTS_H_
 #define CKPT_TRAINER_OPTIM_HOST_MOMENTS_H_
 
@@ -17,9 +17,9 @@
 
 namespace ckpt::trainer {
 
-// Each moment is float32. One queue brings blocks to the device and another takes them back, so both
-// directions of the link and the update are at work at once. The blocks of the next update that have
-// room on the device come while its gradients are still being computed.
+// Each moment is float32. One queue brings blocks to the device and another takes them back, so
+// both directions of the link and the update are at work at once. The blocks of the next update
+// that have room on the device come while its gradients are still being computed.
 //
 // Thread-safety: the rank's thread.
 class HostMoments {
@@ -42,8 +42,9 @@ class HostMoments {
 
   // Every update begins with it.
   void BeginUpdate() { before_ = last_; }
-  // Calls `update(first, elems, moments)` for one block of [begin, begin + elems) after the other. What
-  // it enqueues on `compute` finds the block's moments on the device; what it leaves there goes back.
+  // Calls `update(first, elems, moments)` for one block of [begin, begin + elems) after the other.
+  // What it enqueues on `compute` finds the block's moments on the device;
+  // what it leaves there goes back.
   using Update =
       std::function<void(std::int64_t first, std::int64_t elems, std::span<const Tensor> moments)>;
   void ForBlocks(Queue& compute, std::size_t state, std::int64_t begin, std::int64_t elems,

@@ -43,8 +43,8 @@ Status ValidateOptimizer(const OptimizerConfig& config);
 // The optimizer's arrays per weight: 2 for AdamW, 1 for SGD.
 [[nodiscard]] int NumMoments(const OptimizerConfig& config);
 
-// PlanBytes with the optimizer's part as the optimizer allocates it. `host_bytes`, if it is not null,
-// is set to what the optimizer holds in the host's memory.
+// PlanBytes with the optimizer's part as the optimizer allocates it. `host_bytes`, if it is not
+// null, is set to what the optimizer holds in the host's memory.
 [[nodiscard]] PlannedBytes PlanTrainingBytes(const OptimizerConfig& config, const ShardPlan& plan,
                                              std::uint64_t* host_bytes = nullptr);
 
@@ -65,13 +65,13 @@ class Optimizer {
   // What update number `steps() + 1` needs from the host.
   [[nodiscard]] UpdateScalars NextScalars(double lr) const;
   // Enqueues on `queue`, the store's compute queue, update number `steps() + 1` of every trained
-  // weight, with the UpdateScalars on the device, and tells the store after each unit. If the device
-  // skips it, the caller sets the number of updates back.
+  // weight, with the UpdateScalars on the device, and tells the store after each unit. If the
+  // device skips it, the caller sets the number of updates back.
   void Step(Queue& queue, const Tensor& update);
 
   // Sets moment number `moment` of every weight that this rank updates, from float32, and blocks;
-  // or enqueues copies of it to the host as ParamStore::ReadWeights does. Moments that are on the host
-  // are copied before ReadMoment returns.
+  // or enqueues copies of it to the host as ParamStore::ReadWeights does. Moments that are on the
+  // host are copied before ReadMoment returns.
   //
   // REQUIRES: 0 <= moment < NumMoments. Errors: those of `fill` and of the queue, kSystem.
   Status SetMoment(int moment, const ParamStore::FillRows& fill, Queue& queue);

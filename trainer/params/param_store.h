@@ -90,7 +90,8 @@ class ParamStore final : public ParamAccess {
   void BeginStep(int num_micro_batches);
   void BeginMicroBatch();
   // Makes the compute queue wait for the reductions of all units but one, the last, which is
-  // returned: then the gradients in `mains()` of the others are complete. -1: there is no such unit.
+  // returned: then the gradients in `mains()` of the others are complete.
+  // -1: there is no such unit.
   int FinishEarlyGradients();
   // Makes the compute queue wait for every reduction: then all of `mains()` is complete.
   void FinishGradients();

@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::int64_t kBlockElems = 64 << 10;
 
-// What one thread draws at once, and so many of them for each that one which lost its core for a while
-// does not delay the others.
+// What one thread draws at once, and so many of them for each that one which lost its core for a
+// while does not delay the others.
 constexpr std::int64_t kDrawnElems = 128 << 10;
 constexpr std::int64_t kBlocksPerThread = 4;
 

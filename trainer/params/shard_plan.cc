@@ -155,9 +155,9 @@ std::uint64_t WireBytes(const GroupPlan& group, const Precision& precision) {
   return reduces_late ? BytesOf(group.gradients.elems, precision.grad_comm) : 0;
 }
 
-// Whether the sum of gradients stays in its terms: those of two ranks, whose dtype is half as wide as
-// a sum's. Memory is the same, and no kernel adds them beside the backward pass, which would wait for
-// it. A second micro-batch needs the sum of the first.
+// Whether the sum of gradients stays in its terms: those of two ranks, whose dtype is half as wide
+// as a sum's. Memory is the same, and no kernel adds them beside the backward pass, which would
+// wait for it. A second micro-batch needs the sum of the first.
 bool StaysInTerms(const GroupPlan& group, const ShardPlanOptions& options) {
   return group.uses_bucket() && group.inner == 2 && group.outer == 1 &&
          options.num_micro_batches == 1 && options.precision.grad_comm == DType::kBfloat16 &&

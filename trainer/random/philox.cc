@@ -35,8 +35,8 @@ Block BlockAt(Key key, std::uint64_t position, std::uint32_t attempt, Use use) {
 // Blocks that are computed together.
 constexpr std::size_t kBlocks = kPairsAtOnce / 2;
 
-// Block `first` of the normal numbers and those after it, by word. Round by round, so that compilers make
-// vector code of it.
+// Block `first` of the normal numbers and those after it, by word. Round by round, so that
+// compilers make vector code of it.
 std::array<std::array<std::uint32_t, kBlocks>, 4> NormalBlocks(Key key, std::uint64_t first) {
   std::array<std::array<std::uint32_t, kBlocks>, 4> words{};
   for (std::size_t i = 0; i < kBlocks; ++i) {

@@ -13,8 +13,8 @@ namespace ckpt::train {
 namespace {
 
 // The formats that a run can be saved in, with their names as the setting's words; the usual one
-// first. Tensors get the format's usual names; weights alone are not saved where checkpoints of runs
-// are expected (Format::root).
+// first. Tensors get the format's usual names; weights alone are not saved where checkpoints of
+// runs are expected (Format::root).
 std::vector<std::pair<std::string_view, const Format*>> SaveFormats() {
   std::vector<std::pair<std::string_view, const Format*>> words = {
       {UsualRunFormat().name, &UsualRunFormat()}};

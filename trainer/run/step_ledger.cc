@@ -21,8 +21,8 @@ void StepLedger::OnStep() {
   if (num_steps_ == kSkippedSteps + kRecordedSteps) failure_ = End();
 }
 
-// Steps that are enqueued already are over when the record begins, and those that are enqueued in it when
-// it ends: the updates between the two are the steps of the record.
+// Steps that are enqueued already are over when the record begins, and those that are enqueued in
+// it when it ends: the updates between the two are the steps of the record.
 Status StepLedger::Begin() {
   CKPT_RETURN_IF_ERROR(trainer_.params().Synchronize());
   CKPT_ASSIGN_OR_RETURN(record_, trainer_.device().RecordWork());

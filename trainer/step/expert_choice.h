@@ -26,9 +26,9 @@ struct ExpertChoice {
 };
 
 // Weights can be gathered ahead, and tokens cannot. So experts are divided only where what the
-// layer's computing does not hide of the gathers takes longer than sending the tokens. On H200s with
-// NVLink in bfloat16, for E experts of width f of which a token meets K, T tokens a rank, and a
-// dispatcher that sends a token R times (RowsPerToken):
+// layer's computing does not hide of the gathers takes longer than sending the tokens. On H200s
+// with NVLink in bfloat16, for E experts of width f of which a token meets K, T tokens a rank, and
+// a dispatcher that sends a token R times (RowsPerToken):
 //
 //   sending tokens    700 · (R / K) / f
 //   gathers           1500 · E / (K · T), hidden from T = 1000 · E / K on

@@ -33,8 +33,8 @@ class RankPhaseMeans {
  public:
   void Add(const RankPhases& step);
   [[nodiscard]] std::int64_t num_steps() const { return num_steps_; }
-  // The means of the shortest and of the longest times, and the ranks that were shortest and longest
-  // in most steps. REQUIRES: num_steps() > 0.
+  // The means of the shortest and of the longest times, and the ranks that were shortest and
+  // longest in most steps. REQUIRES: num_steps() > 0.
   [[nodiscard]] std::array<PhaseSpread, kNumStepPhases> Means() const;
   // "forward 5.9 to 6.3 (rank 3), backward 11.0 to 11.2 (rank 0)": the rank is the slowest of most
   // steps. Phases that never came are left out. REQUIRES: num_steps() > 0.

@@ -30,8 +30,8 @@ struct TrainerRuntime {
   Device* device = nullptr;
   Ops* ops = nullptr;
   int host_threads = 1;  // of DrawWeights
-  // For measurements of models with experts: the experts [T, K] of the tokens of every micro-batch, in
-  // every layer. Empty: the router chooses. Read by Create only.
+  // For measurements of models with experts: the experts [T, K] of the tokens of every micro-batch,
+  // in every layer. Empty: the router chooses. Read by Create only.
   std::span<const std::int32_t> assigned_experts = {};
 };
 
@@ -59,8 +59,8 @@ struct StepReport {
   // By StepPhase: how long this rank's compute queue was in each, by the device's clock. The time
   // before the step, since the work of the last one had ended, is that of kIdle.
   std::array<double, kNumStepPhases> phase_ms{};
-  // The same of all ranks, of the last step that was collected when this one was enqueued: the times
-  // travel with a step's sums. Where there are several ranks and such a step.
+  // The same of all ranks, of the last step that was collected when this one was enqueued: the
+  // times travel with a step's sums. Where there are several ranks and such a step.
   std::optional<RankPhases> rank_phases = {};
   [[nodiscard]] double ms_of(StepPhase phase) const {
     return phase_ms[static_cast<std::size_t>(phase)];
@@ -91,10 +91,10 @@ class RankTrainer {
   // exp_avg and 1 exp_avg_sq; for SGD, 0 is the momentum. Set the number of updates by
   // `optimizer().set_steps`; the learning rate depends on it too. Errors: those of SetWeights.
   virtual Status SetMoment(int moment, const ParamStore::FillRows& fill) = 0;
-  // Begin to copy the requested rows to the host: the rows that this rank owns, and every replicated
-  // buffer. The copy has the values of now: what is enqueued later changes them only when they are
-  // copied. `place` is called before the call returns; the places stay valid until AwaitReads.
-  // REQUIRES: a place has the size of its piece. Errors: kSystem.
+  // Begin to copy the requested rows to the host: the rows that this rank owns, and every
+  // replicated buffer. The copy has the values of now: what is enqueued later changes them only
+  // when they are copied. `place` is called before the call returns; the places stay valid until
+  // AwaitReads. REQUIRES: a place has the size of its piece. Errors: kSystem.
   virtual Status ReadWeights(const ParamStore::PlaceRows& place) = 0;
   virtual Status ReadMoment(int moment, const ParamStore::PlaceRows& place) = 0;
   // Waits for these copies. Another thread may call it while no read begins. Errors: those of the
@@ -105,8 +105,8 @@ class RankTrainer {
   // returns without waiting for the device. `asks_to_stop` (may be empty) is called late in the
   // call; if it returns true, this rank votes to end the run. `batches` may change after the call.
   //
-  // A step that fails because of its numbers (Collect) changes nothing: neither parameters nor moments,
-  // expert biases or the number of updates. Nor do the steps that are enqueued behind it.
+  // A step that fails because of its numbers (Collect) changes nothing: neither parameters nor
+  // moments, expert biases or the number of updates. Nor do the steps that are enqueued behind it.
   //
   // REQUIRES: num_in_flight() < max_in_flight(). Errors: kSystem, those of the queue.
   using Vote = std::function<bool()>;
@@ -114,8 +114,8 @@ class RankTrainer {
   // Waits for the oldest step in flight. After an error no step is in flight.
   //
   // REQUIRES: a step is in flight. Errors: kValueMismatch (a loss or gradient is not finite: names
-  // micro-batch or parameter), kUsage (moe_expert_rank_capacity_factor is too small for the tokens),
-  // kCancelled (a rank is gone).
+  // micro-batch or parameter), kUsage (moe_expert_rank_capacity_factor is too small for the
+  // tokens), kCancelled (a rank is gone).
   virtual Result<StepReport> Collect() = 0;
   [[nodiscard]] virtual int num_in_flight() const = 0;
   // How many steps may be enqueued before the first is collected: 1 if work runs when it is
@@ -145,8 +145,8 @@ class RankTrainer {
   // those of its own batch.
   virtual Result<std::vector<float>> Logits(const HostMicroBatch& batch) = 0;
 
-  // Mean losses of this rank's micro-batches in the step or evaluation that was collected last, even
-  // if it failed.
+  // Mean losses of this rank's micro-batches in the step or evaluation that was collected last,
+  // even if it failed.
   [[nodiscard]] virtual std::span<const double> micro_batch_losses() const = 0;
 
   [[nodiscard]] virtual ParamStore& params() = 0;

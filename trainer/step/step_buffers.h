@@ -92,7 +92,8 @@ class StepBuffers {
   void Upload(int slot, std::span<const HostMicroBatch> batches, const UpdateScalars& update);
   // Copies what is known only after the backward pass has been enqueued.
   void UploadLate(int slot, const LateScalars& late);
-  // Copies the outcome, the times, the means and the expert counts to the host. `counts` may be null.
+  // Copies the outcome, the times, the means and the expert counts to the host.
+  // `counts` may be null.
   void Download(int slot, const Tensor& counts);
   // REQUIRES: the queue has run what Download enqueued.
   [[nodiscard]] Results Read(int slot) const;
@@ -106,7 +107,8 @@ class StepBuffers {
   }
   [[nodiscard]] const Tensor& update() const { return update_; }
   [[nodiscard]] const Tensor& sums() const { return sums_; }
-  // The sums, and behind them what ranks tell each other besides: what a step adds up over the ranks.
+  // The sums, and behind them what ranks tell each other besides:
+  // what a step adds up over the ranks.
   [[nodiscard]] Tensor shared_sums() const;
   [[nodiscard]] const Tensor& outcome() const { return outcome_; }
   [[nodiscard]] const Tensor& phase_times() const { return phase_times_; }

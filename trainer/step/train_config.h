@@ -30,8 +30,8 @@ struct TrainConfig {
   // Why mesh.expert_parallel is what it is, if the run left it open.
   std::optional<ExpertChoice> expert_choice = {};
   Dispatcher dispatcher = Dispatcher::kAllToAll;
-  // Memory for the rows that the experts of a rank get, as a multiple of the mean; a step that needs
-  // more fails. None: for the most rows that can come.
+  // Memory for the rows that the experts of a rank get, as a multiple of the mean; a step that
+  // needs more fails. None: for the most rows that can come.
   std::optional<double> rank_capacity_factor;
   Reduction reduction = Reduction::kTree;
   bool deterministic = false;  // two runs give the same bits; the CPU's always do
@@ -54,8 +54,8 @@ struct TrainConfig {
 
   SlotOptions slots;
   std::uint64_t max_unsharded_bytes = 0;  // limit for slots and ends; 0: none
-  // Whether communication runs in parallel with the computation. None: if the device works while the
-  // host goes on, as a GPU does.
+  // Whether communication runs in parallel with the computation. None: if the device works while
+  // the host goes on, as a GPU does.
   std::optional<bool> overlap_grad_reduce = {};
   std::optional<bool> overlap_param_gather = {};  // none: as overlap_grad_reduce
   bool poison_released = false;                   // see ParamStoreOptions

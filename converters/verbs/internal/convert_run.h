@@ -29,10 +29,10 @@ Status AddOptimizer(const TrainingState& state, const Format& target, ModelView&
 Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& target,
                                  const ModelView& view, std::vector<LeftOutEntry>& left_out);
 
-// The arguments of `run` for a checkpoint of its weights alone: they tell of the model, also what no
-// config.json could say. Of `of_target`, made from the configuration, those count that depend on how
-// the target stores the model, and those that the run does not have. Arguments that are not plain
-// values are added to `left_out`.
+// The arguments of `run` for a checkpoint of its weights alone: they tell of the model, also what
+// no config.json could say. Of `of_target`, made from the configuration, those count that depend on
+// how the target stores the model, and those that the run does not have. Arguments that are not
+// plain values are added to `left_out`.
 [[nodiscard]] NamedValues ArgsForWeights(const layout::Configuration& run, NamedValues of_target,
                                          std::vector<LeftOutEntry>& left_out);
 

@@ -467,8 +467,8 @@ class Prover {
     CKPT_ASSIGN_OR_RETURN(
         const Handle set,
         OpenDataSet(*main_, fmt::format("/{}/{}", kObjectsGroup, LinkNameOf(object.key))));
-    // The type is text of the source's; that it is there is enough. Numbers are true if their digests
-    // are in the object, which is known when they are read.
+    // The type is text of the source's; that it is there is enough. Numbers are true if their
+    // digests are in the object, which is known when they are read.
     CKPT_RETURN_IF_ERROR(CheckAttributes(set, {{kKeyAttribute, object.key}, {kTypeAttribute, ""}},
                                          kNumbersAttribute));
     const Handle type(H5Dget_type(set.id()));

@@ -53,8 +53,8 @@ class FieldReader {
 // The checksum of HDF5's blocks: Bob Jenkins' lookup3 of 2006, from zero.
 [[nodiscard]] std::uint32_t Lookup3(ByteSpan bytes);
 
-// A file may begin with a block of another program, as those of MATLAB do: of 512 bytes, or twice as
-// many, and so on. All addresses count from its end, where the superblock is; what is called an
+// A file may begin with a block of another program, as those of MATLAB do: of 512 bytes, or twice
+// as many, and so on. All addresses count from its end, where the superblock is; what is called an
 // offset in the file does not.
 //
 // For one thread.

@@ -31,8 +31,8 @@ struct Note {
 };
 [[nodiscard]] std::vector<Note> NotesOf(std::span<const LoadedShard> shards);
 
-// Notes are objects. Files get their position in `shards` as id. What concerns single tensors goes to the index's
-// problems, under the kinds that SafetensorsSource::Open lists.
+// Notes are objects. Files get their position in `shards` as id. What concerns single tensors goes
+// to the index's problems, under the kinds that SafetensorsSource::Open lists.
 //
 // Errors: kBadMetadata (cannot happen for headers that ParseHeader accepted).
 Result<CheckpointIndex> AssembleIndex(std::span<const LoadedShard> shards,

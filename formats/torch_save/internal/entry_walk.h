@@ -37,9 +37,9 @@ struct Entries {
 Result<std::vector<NamedNode>> FindTensors(const pickle::Graph& graph, pickle::NodeId root);
 
 // FindTensors, and values: those that torch's DCP would write as objects of their own. Whatever a
-// mapping has under a key; a list that holds neither mappings nor tensors, and any other object that
-// holds no tensors, as a whole. Two things differ: an empty mapping is a value, and one of more than
-// 10,000 values and nothing else is one value. An nn.Module has no values.
+// mapping has under a key; a list that holds neither mappings nor tensors, and any other object
+// that holds no tensors, as a whole. Two things differ: an empty mapping is a value, and one of
+// more than 10,000 values and nothing else is one value. An nn.Module has no values.
 Result<Entries> FindEntries(const pickle::Graph& graph, pickle::NodeId root);
 
 // Where the entries of FindEntries stand. An nn.Module counts as its state_dict, which is one

@@ -30,9 +30,10 @@ TEST(HfConfig, FlattensNestedObjectsAndKeepsKinds) {
 }
 
 TEST(HfConfig, ReadsTheNumbersThatPythonWritesAndJsonLacks) {
-  const auto config = ParseHfConfig(
-      R"({"a": NaN, "b": [Infinity, -Infinity], "text": "NaN \" Infinity", "tagged": {"__float__": "Infinity"}})",
-      "config.json");
+  const auto config =
+      ParseHfConfig(R"({"a": NaN, "b": [Infinity, -Infinity], "text": "NaN \" Infinity", )"
+                    R"("tagged": {"__float__": "Infinity"}})",
+                    "config.json");
   ASSERT_THAT(config, IsOk());
   EXPECT_TRUE(std::isnan(*config->at("a").AsFloat()));
   const double infinity = std::numeric_limits<double>::infinity();

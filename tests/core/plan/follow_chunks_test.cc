@@ -149,8 +149,8 @@ TEST(FollowChunksTest, CutsRowsThatComeFromSeveralFiles) {
   EXPECT_EQ((*rows)[7], (RowsFromFile{.box = {{3, kCols}, {1, kCols}}, .file = 1}));
 }
 
-// Layers of three rows, of which the second is cut between two files: what lies together in one file
-// is one block for each part of a layer and for whole layers.
+// Layers of three rows, of which the second is cut between two files: what lies together in one
+// file is one block for each part of a layer and for whole layers.
 TEST(FollowChunksTest, CutsAStackWhereALayerIsCut) {
   const CheckpointIndex index = IndexOf({{{0, 3, 0}}, {{0, 1, 0}, {1, 3, 1}}, {{0, 3, 1}}}, kCols);
   std::vector<layout::Nest> nests;

@@ -1,4 +1,5 @@
-// Whether a run's learning rate stands where its optimizer does, with and without a batch in its arguments.
+// Whether a run's learning rate stands where its optimizer does,
+// with and without a batch in its arguments.
 #include "formats/megatron/schedule.h"
 
 #include <ostream>

@@ -209,7 +209,8 @@ TEST(PickleReaderTest, SaysHowFarItIs) {
   EXPECT_THAT(ParsePickle(AsBytes(bytes), "a.pkl",
                           {.consumed = [&](std::uint64_t at) { positions.push_back(at); }}),
               IsOk());
-  // Every 4 MiB of both passes: the one that looks what the memo is read for, and the one that executes.
+  // Every 4 MiB of both passes: the one that looks what the memo is read for,
+  // and the one that executes.
   ASSERT_EQ(positions.size(), 4U);
   for (const std::size_t pass : {std::size_t{0}, std::size_t{2}}) {
     EXPECT_GE(positions[pass], 4U << 20);

@@ -122,12 +122,11 @@ TEST(ReadRunTest, RefusesAStepBelowZero) {
 
 // As an optimizer that is not distributed has it with torch's own Adam.
 TEST(ReadRunTest, ReadsAStepInATensor) {
-  StatedSource source(
-      kTensors,
-      State(
-          R"({"optimizer": {"state": {"common_step":)"
-          R"( {"$tensor": {"shape": [], "dtype": "float32", "sha256": "ab"}}},)"
-          R"( "param_groups": [{"wd_mult": 1.0}, {"wd_mult": 0.0}]}, "fp32_from_fp16_params": []})"));
+  StatedSource source(kTensors,
+                      State(R"({"optimizer": {"state": {"common_step":)"
+                            R"( {"$tensor": {"shape": [], "dtype": "float32", "sha256": "ab"}}},)"
+                            R"( "param_groups": [{"wd_mult": 1.0}, {"wd_mult": 0.0}]},)"
+                            R"( "fp32_from_fp16_params": []})"));
   source.AddNumber(DType::kInt32, "ab", 5);
   EXPECT_THAT(ReadRun(source, RunDetail::kToResume), FailsWith(ErrorKind::kUnsupported));
   source.AddNumber(DType::kFloat32, "ab", 2.5);
@@ -180,7 +179,8 @@ TEST(ReadRunTest, FindsOutHowOftenSgdUpdated) {
         R"({{"args": {{"$object": {{"class": "argparse.Namespace", "state": )"
         R"({{"consumed_train_samples": 20, "global_batch_size": {}}}}}}}, "iteration": {}, )"
         R"("opt_param_scheduler": {{"num_steps": {}}}, )"
-        R"("optimizer": {{"optimizer": {{"param_groups": [{{"momentum": 0.75, "nesterov": true}}]}}}}}})",
+        R"("optimizer": {{"optimizer": {{"param_groups": )"
+        R"([{{"momentum": 0.75, "nesterov": true}}]}}}}}})",
         batch, iteration, samples);
     return ReadRun(StatedSource(tensors, common), RunDetail::kToResume);
   };

@@ -77,8 +77,8 @@ TEST(BenchTest, ReportsWhatItMeasured) {
   EXPECT_GT(report["peak_bytes"]["activations"], 0);
 }
 
-// The products of a step are those that its model has: six operations per weight and token. Attention
-// computes scores again in the backward, and sees half a key more than half the sequence.
+// The products of a step are those that its model has: six operations per weight and token.
+// Attention computes scores again in the backward, and sees half a key more than half the sequence.
 TEST(BenchTest, TheLedgerHasTheOperationsOfAStep) {
   BenchOptions options = Small("tiny", 1);
   options.ledger = true;

@@ -1,4 +1,5 @@
-// `train` on the model of a Hugging Face repository: every weight of it is used, or the run is refused.
+// `train` on the model of a Hugging Face repository: every weight of it is used,
+// or the run is refused.
 #include <cstddef>
 #include <string>
 #include <string_view>

@@ -65,7 +65,8 @@ class RollCallTest : public ::testing::Test {
   }
   CallTrack& World(int rank) { return *world_[static_cast<std::size_t>(rank)]; }
 
-  // What the ranks say that look `after` from now; each looks as often as letters go back and forth.
+  // What the ranks say that look `after` from now;
+  // each looks as often as letters go back and forth.
   std::vector<Status> Look(std::chrono::milliseconds after, const std::vector<int>& ranks) {
     std::vector<Status> said(kRanks);
     for (int round = 0; round < 3; ++round) {

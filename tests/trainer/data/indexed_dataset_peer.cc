@@ -1,8 +1,10 @@
 // Indexed datasets for tests against the original: written from standard input, or shown as JSON.
 //
-//   indexed-dataset-peer write PREFIX TYPE            lines of input: [[tokens of a sequence], …], a document each
+//   indexed-dataset-peer write PREFIX TYPE
+//       lines of input: [[tokens of a sequence], …], a document each
 //   indexed-dataset-peer show PREFIX
-//   indexed-dataset-peer windows PREFIX SEQ_LENGTH    seq_length + 1 tokens each, documents in their order
+//   indexed-dataset-peer windows PREFIX SEQ_LENGTH
+//       seq_length + 1 tokens each, documents in their order
 
 #include <cstdio>
 #include <cstdlib>

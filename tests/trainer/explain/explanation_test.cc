@@ -234,32 +234,32 @@ TEST_P(ActivationsTest, AreWhatARunHolds) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, ActivationsTest,
-    ::testing::Values(
-        MeshCase{}, MeshCase{1, {{"recompute_granularity", "selective"}}},
-        MeshCase{1, {{"recompute_granularity", "full"}}}, MeshCase{2, {{"bf16", true}}},
-        MeshCase{1, {{"loss_chunk_tokens", 100}}},
-        MeshCase{1,
-                 {{"num_experts", layout::Value()},
-                  {"moe_layer_freq", layout::Value()},
-                  {"moe_ffn_hidden_size", layout::Value()}}},
-        MeshCase{1, {{"frozen", layout::Value::List{"*.linear_fc1.*"}}}},
-        MeshCase{1,
-                 {{"moe_expert_capacity_factor", 1.5}, {"moe_pad_expert_input_to_capacity", true}}},
-        // Ranks that share the experts have memory for the most rows that can come, or for the given
-        // number.
-        MeshCase{2, {{"expert_model_parallel_size", 2}}},
-        MeshCase{2,
-                 {{"expert_model_parallel_size", 2},
-                  {"moe_token_dispatcher_type", "allgather"},
-                  {"recompute_granularity", "full"}}},
-        MeshCase{4,
-                 {{"expert_model_parallel_size", 4},
-                  {"moe_expert_rank_capacity_factor", 3.5},
-                  {"recompute_granularity", "full"}}},
-        MeshCase{2,
-                 {{"expert_model_parallel_size", 2},
-                  {"moe_expert_capacity_factor", 1.5},
-                  {"moe_pad_expert_input_to_capacity", true}}}));
+    ::testing::Values(MeshCase{}, MeshCase{1, {{"recompute_granularity", "selective"}}},
+                      MeshCase{1, {{"recompute_granularity", "full"}}},
+                      MeshCase{2, {{"bf16", true}}}, MeshCase{1, {{"loss_chunk_tokens", 100}}},
+                      MeshCase{1,
+                               {{"num_experts", layout::Value()},
+                                {"moe_layer_freq", layout::Value()},
+                                {"moe_ffn_hidden_size", layout::Value()}}},
+                      MeshCase{1, {{"frozen", layout::Value::List{"*.linear_fc1.*"}}}},
+                      MeshCase{1,
+                               {{"moe_expert_capacity_factor", 1.5},
+                                {"moe_pad_expert_input_to_capacity", true}}},
+                      // Ranks that share the experts have memory for the most rows that can come,
+                      // or for the given number.
+                      MeshCase{2, {{"expert_model_parallel_size", 2}}},
+                      MeshCase{2,
+                               {{"expert_model_parallel_size", 2},
+                                {"moe_token_dispatcher_type", "allgather"},
+                                {"recompute_granularity", "full"}}},
+                      MeshCase{4,
+                               {{"expert_model_parallel_size", 4},
+                                {"moe_expert_rank_capacity_factor", 3.5},
+                                {"recompute_granularity", "full"}}},
+                      MeshCase{2,
+                               {{"expert_model_parallel_size", 2},
+                                {"moe_expert_capacity_factor", 1.5},
+                                {"moe_pad_expert_input_to_capacity", true}}}));
 
 // What grows with the vocabulary and is not a parameter is in the total too: each row of a gradient
 // has a sum, and weights are drawn on the host.

@@ -170,7 +170,8 @@ TEST(ForecastTest, ASweepHasEveryMeshThatExists) {
   // 1 to 16,384, of which 16 and more have several hosts.
   EXPECT_EQ(cells.size(), sweep->size());
   EXPECT_EQ(sweep->size(), 15U * 4 + 11U * 2);
-  // On one GPU all are the same, and on many hosts replicas of hosts wait less than one ring of all.
+  // On one GPU all are the same, and on many hosts replicas of hosts wait less than
+  // one ring of all.
   EXPECT_EQ((cells.at({1, Strategy::kNoShard}).step.total()),
             (cells.at({1, Strategy::kOptimGradsParams}).step.total()));
   EXPECT_LT((cells.at({16384, Strategy::kHsdp}).step.exposed()),

@@ -33,8 +33,8 @@ TEST(StepSimulationTest, WithoutCommunicationAStepIsItsComputing) {
   EXPECT_EQ(step.exposed(), 0);
 }
 
-// Before the first computation there is the embedding; then the first layer, which its short computing
-// does not hide. The last reduction follows the embedding's backward.
+// Before the first computation there is the embedding; then the first layer, which its short
+// computing does not hide. The last reduction follows the embedding's backward.
 TEST(StepSimulationTest, CommunicationThatComputingHidesLeavesOnlyTheEnds) {
   const StepTime step = SimulateStep(ThreeLayers(2, 3));
   EXPECT_DOUBLE_EQ(step.compute, kComputing);

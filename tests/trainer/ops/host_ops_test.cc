@@ -14,7 +14,8 @@
 
 namespace ckpt::trainer {
 
-// Lines of these operands lie a multiple of 4096 bytes apart. Products read copies of them, by tiles.
+// Lines of these operands lie a multiple of 4096 bytes apart. Products read copies of them,
+// by tiles.
 TEST_P(MatrixOpsTest, GemmOfOperandsWhoseLinesDisplaceEachOtherInTheCaches) {
   for (const auto& [form, size] : {std::pair{GemmForm{.transpose_a = true}, Size{1024, 66, 530}},
                                    {GemmForm{.transpose_a = true}, Size{1024, 1024, 9}},

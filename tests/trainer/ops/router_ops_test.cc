@@ -349,7 +349,8 @@ TEST_P(OpsSuite, AuxLossesAreTheirFormulasAndTheirGradientsTheSlopes) {
   }
 }
 
-// Within what one rounding costs, also of bfloat16: products of it are exact in the statistics' dtype.
+// Within what one rounding costs, also of bfloat16:
+// products of it are exact in the statistics' dtype.
 TEST_P(OpsSuite, RouterLogitsAndTheirBackwardAreComputedInTheStatisticsDtype) {
   constexpr std::int64_t kRouted = 37;
   constexpr std::int64_t kInputs = 45;

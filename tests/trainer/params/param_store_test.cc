@@ -29,8 +29,8 @@ float GradientAt(int rank, int micro_batch, std::int64_t i, int unit = 0) {
                                  static_cast<float>(3 + 64 * rank + micro_batch)));
 }
 
-// What rank 0 of `num_ranks` keeps after a step: its part of each layer's sum, and whether it has two
-// terms.
+// What rank 0 of `num_ranks` keeps after a step: its part of each layer's sum,
+// and whether it has two terms.
 struct Kept {
   std::vector<std::vector<float>> sums;
   bool has_two_terms = false;

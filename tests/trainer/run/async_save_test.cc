@@ -66,7 +66,8 @@ class Gate {
   bool is_open_ = false;
 };
 
-// Queues with threads. Copies of the state stop at a gate; what the rank's thread waits for is noted.
+// Queues with threads. Copies of the state stop at a gate;
+// what the rank's thread waits for is noted.
 class GatedDevice final : public testing::ForwardingDevice {
  public:
   GatedDevice() : ForwardingDevice(trainer::MakeHostDevice({trainer::QueueMode::kThreads})) {}
@@ -123,7 +124,8 @@ class GatedDevice final : public testing::ForwardingDevice {
   std::uint64_t pinned_bytes_ = 0;
 };
 
-// A rank's loop that saves behind every second step. `on_step`: of the steps, with what trains them.
+// A rank's loop that saves behind every second step. `on_step`: of the steps,
+// with what trains them.
 Status Train(const SmallSessions& sessions, Storage& storage, trainer::HostGroup& world,
              trainer::Device& device, const CheckpointSettings& settings,
              const std::function<void(std::int64_t step, trainer::RankTrainer&)>& on_step) {

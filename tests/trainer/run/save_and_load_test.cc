@@ -231,8 +231,8 @@ TEST_F(SaveAndLoadTest, WritesTheSameBytesWhateverTheRunSavedBefore) {
   }
 }
 
-// The ranks' parts end within blocks, which are checked all the same. The headers of stored tensors,
-// which every rank reads, are the rest.
+// The ranks' parts end within blocks, which are checked all the same. The headers of stored
+// tensors, which every rank reads, are the rest.
 TEST_F(SaveAndLoadTest, ReadsNoByteTwiceForMoreRanksThanSavedIt) {
   const layout::Configuration settings =
       With(TinySettings(), {{"hidden_size", 128}, {"ffn_hidden_size", 6000}});

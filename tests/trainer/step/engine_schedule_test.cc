@@ -42,7 +42,7 @@ using testing::Train;
 using testing::TrainedRun;
 using namespace trainer;  // NOLINT(google-build-using-namespace)
 
-// --- collectives ----------------------------------------------------------------------------------
+// --- collectives ---------------------------------------------------------------------------------
 
 // Five layers and two slots, so that slots are fought over.
 TrainConfig DeepRun() {
@@ -223,8 +223,8 @@ std::vector<std::string> AskedOfQueues(QueueMode queues, std::optional<bool> ove
   return logs[0];
 }
 
-// What the settings leave open, the device decides: one that works while the host goes on, as a GPU,
-// gathers ahead and does not wait for a reduction before it computes on.
+// What the settings leave open, the device decides: one that works while the host goes on, as a
+// GPU, gathers ahead and does not wait for a reduction before it computes on.
 TEST(EngineScheduleTest, ADeviceThatWorksBesideTheHostOverlapsByDefault) {
   for (const QueueMode queues : {QueueMode::kThreads, QueueMode::kInline}) {
     const bool is_asynchronous = MakeHostDevice({.queues = queues})->is_asynchronous();
@@ -241,7 +241,7 @@ TEST(EngineScheduleTest, ADeviceThatWorksBesideTheHostOverlapsByDefault) {
   }
 }
 
-// --- waits ----------------------------------------------------------------------------------------
+// --- waits ---------------------------------------------------------------------------------------
 
 RunOptions SlowGathers(bool forgets) {
   const Around slow = [](std::string_view queue, const std::function<Status()>& work) {

@@ -38,7 +38,7 @@ using testing::Train;
 using testing::TrainedRun;
 using namespace trainer;  // NOLINT(google-build-using-namespace)
 
-// --- memory ---------------------------------------------------------------------------------------
+// --- memory --------------------------------------------------------------------------------------
 
 void ExpectMemoryAsPlanned(const TrainConfig& config) {
   std::mutex mutex;
@@ -165,7 +165,7 @@ TEST(EngineMemoryTest, ActivationsThatDoNotFitAreAnErrorWithAHint) {
   }
 }
 
-// --- frozen parameters and number types -----------------------------------------------------------
+// --- frozen parameters and number types ----------------------------------------------------------
 
 TEST(EngineTest, FrozenParametersStayAndOthersTrainAsBefore) {
   for (const MeshConfig& mesh :
@@ -220,7 +220,7 @@ TEST(EngineTest, NarrowWireAndSumsStayClose) {
   }
 }
 
-// --- errors ---------------------------------------------------------------------------------------
+// --- errors --------------------------------------------------------------------------------------
 
 // Every rank has as many tokens, and a rank's experts get more or less of them than the mean.
 TEST(EngineTest, RowsThatDoNotFitStopEveryRankAndNameTheSetting) {

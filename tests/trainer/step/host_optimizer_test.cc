@@ -50,8 +50,8 @@ TEST(HostOptimizerTest, GivesTheBitsOfMomentsOnTheDevice) {
   }
 }
 
-// Two ranks keep gradients as two terms of bfloat16, and where they read each other's memory, an update
-// writes both ranks' weights. A block is then a part of both.
+// Two ranks keep gradients as two terms of bfloat16, and where they read each other's memory, an
+// update writes both ranks' weights. A block is then a part of both.
 TEST(HostOptimizerTest, GivesTheSameBitsWhereUpdatesAddTermsAndWriteBothRanksWeights) {
   TrainConfig config =
       OnMesh(SmallRun(SmallMoe(), 2), {.world_size = 2, .sharding = Sharding::kOptimGrads});

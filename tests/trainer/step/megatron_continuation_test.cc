@@ -53,7 +53,7 @@ constexpr double kLossTolerance = 3e-4;
 constexpr double kNormTolerance = 5e-3;
 constexpr double kMeshTolerance = 1e-4;
 
-// --- what Megatron recorded -----------------------------------------------------------------------
+// --- what Megatron recorded ----------------------------------------------------------------------
 
 struct RecordedStep {
   std::vector<std::vector<std::int64_t>> sequences;  // inputs, and behind the last one its label
@@ -102,7 +102,7 @@ Result<RecordedRun> ReadRun(const Path& path) {
   return run;
 }
 
-// --- one run of ours --------------------------------------------------------------------------------
+// --- one run of ours -----------------------------------------------------------------------------
 
 struct ContinuationCase {
   const char* name;
@@ -202,7 +202,7 @@ Status GoOn(const TrainConfig& config, const TrainingState& state, const Recorde
   });
 }
 
-// --- comparisons ------------------------------------------------------------------------------------
+// --- comparisons ---------------------------------------------------------------------------------
 
 // Our name of a stored tensor, with what it is of, and which half of the rows it has.
 struct OurTensor {

@@ -114,7 +114,7 @@ TEST_P(MeshEqualityTest, Bfloat16TrainsAsOnOneRank) {
 INSTANTIATE_TEST_SUITE_P(Meshes, MeshEqualityTest, ::testing::ValuesIn(AllMeshes()),
                          [](const auto& test) { return NameOf(test.param); });
 
-// --- bit for bit ----------------------------------------------------------------------------------
+// --- bit for bit ---------------------------------------------------------------------------------
 
 void ExpectSameBits(const TrainedRun& a, const TrainedRun& b) {
   ASSERT_EQ(a.reports.size(), b.reports.size());
@@ -224,7 +224,7 @@ TEST(MeshBitsTest, RecomputationChangesNothing) {
   ExpectSameBits(*recomputed, *kept);
 }
 
-// --- canonical mode -------------------------------------------------------------------------------
+// --- canonical mode ------------------------------------------------------------------------------
 
 TEST(CanonicalTest, TwentyStepsHaveTheSameBitsOnEveryMesh) {
   TrainConfig config = SmallRun(SmallDeepSeek(), 8);

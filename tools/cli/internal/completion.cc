@@ -76,7 +76,8 @@ std::string BashScript(const ToolDescription& tool) {
   const std::vector<std::string> verbs = VerbNames(tool);
   return fmt::format(R"(# bash completion for {tool}
 {function}() {{
-  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} verb={default_verb} named= words i
+  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}}
+  local verb={default_verb} named= words i
   COMPREPLY=()
   # --option=value comes as three words.
   if [[ $cur == = ]]; then cur=; elif [[ $prev == = ]]; then prev=${{COMP_WORDS[COMP_CWORD-2]}}; fi

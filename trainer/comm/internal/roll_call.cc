@@ -12,8 +12,8 @@
 namespace ckpt::trainer {
 namespace {
 
-// "?<number> <track>" asks whether a rank has come to a call. "+<number> <track>\n<what it waits for>"
-// answers that it has, "-…" that it has not.
+// "?<number> <track>" asks whether a rank has come to a call. "+<number> <track>\n<what it waits
+// for>" answers that it has, "-…" that it has not.
 constexpr char kAsk = '?';
 constexpr char kHasCome = '+';
 constexpr char kHasNotCome = '-';

@@ -44,8 +44,8 @@ struct HostDeviceOptions {
   QueueMode queues = QueueMode::kInline;
   // Seed of random delays before work, which test other schedules (kThreads only); 0: no delays.
   std::uint64_t delay_seed = 0;
-  // Ranks are threads of this process, and each reads the others' memory from its own queues, as GPUs
-  // of one machine do. Otherwise all ranks meet in every collective.
+  // Ranks are threads of this process, and each reads the others' memory from its own queues, as
+  // GPUs of one machine do. Otherwise all ranks meet in every collective.
   bool reads_peers = false;
 };
 

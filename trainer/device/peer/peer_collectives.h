@@ -12,8 +12,8 @@
 
 namespace ckpt::trainer {
 
-// A group of one rank may be of any world. Errors: kUnsupported (the ranks do not share memory), those
-// of the group.
+// A group of one rank may be of any world. Errors: kUnsupported (the ranks do not share memory),
+// those of the group.
 Result<std::unique_ptr<Collectives>> MakePeerCollectives(std::unique_ptr<HostGroup> group,
                                                          std::unique_ptr<PeerReader> reader);
 

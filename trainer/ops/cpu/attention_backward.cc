@@ -182,9 +182,9 @@ void WriteKeyValue(const AttentionShape& shape, const BackwardOperands& x,
 }
 
 // A task is a key/value head of an example with its query heads. In fixed order, these add to one
-// sum, one after the other. In any order, each half of them has a sum, and then the halves are added,
-// so that two threads can share each of the tasks that remain when all threads have had equally many.
-// Who computes a half makes no difference to the result.
+// sum, one after the other. In any order, each half of them has a sum, and then the halves are
+// added, so that two threads can share each of the tasks that remain when all threads have had
+// equally many. Who computes a half makes no difference to the result.
 template <typename T>
 void BackwardOfTasks(SumOrder order, Parallel& parallel, const AttentionShape& shape,
                      const BackwardOperands& x) {

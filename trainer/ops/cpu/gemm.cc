@@ -81,8 +81,8 @@ Matrix<Real<T>> Widen(Parallel& parallel, const Tensor& matrix, Scratch& scratch
   }
 }
 
-// dweight = (or +=) dlogitsᵀ · x. Of an x that is not in the compute type, a chunk is widened at once.
-// The products of the chunks are added up in the compute type and rounded once.
+// dweight = (or +=) dlogitsᵀ · x. Of an x that is not in the compute type, a chunk is widened at
+// once. The products of the chunks are added up in the compute type and rounded once.
 template <typename T, typename G>
 void RouterWeightsBackward(Parallel& parallel, SumOrder order, const RouterLogitsShape& shape,
                            const Tensor& dlogits, const Tensor& x, const Gradient& dweight) {

@@ -93,8 +93,8 @@ struct SortedShape {
   std::int64_t columns = 0;   // H
 };
 
-// Shape of tokens [T, H] and rows [R, H], and of what goes with them: weights [T, K] and row_weights
-// [R], or neither.
+// Shape of tokens [T, H] and rows [R, H], and of what goes with them: weights [T, K] and
+// row_weights [R], or neither.
 SortedShape ShapeOf(const ExpertRows& sorted, const Tensor& by_token, const Tensor& by_row,
                     const Tensor& weights, const Tensor& row_weights) {
   const auto& [rows, choices, offsets] = sorted;

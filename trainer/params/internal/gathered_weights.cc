@@ -7,8 +7,8 @@
 namespace ckpt::trainer {
 
 // The slices of a part come from the replicas, over the slow links between instances; the parts
-// come from the shard group. Each has its own queue. A unit's parts wait only for its own update and
-// slices, so the first layer's gather does not wait for those of the whole model.
+// come from the shard group. Each has its own queue. A unit's parts wait only for its own update
+// and slices, so the first layer's gather does not wait for those of the whole model.
 void ParamStore::Impl::Refresh(int unit, WrittenBy writer) {
   PhaseClock* const clock = eager_clock();
   const bool is_in_step = clock != nullptr && clock->phase() != StepPhase::kIdle;

@@ -11,9 +11,10 @@ namespace {
 constexpr double kUnit = 0x1p-32;
 constexpr double kAngleUnit = 2 * std::numbers::pi * kUnit;
 
-// The functions below have no branches, so that compilers make vector code of the loop around them. They
-// are within a relative 2⁻⁴⁶ of the exact functions, and libraries within 2⁻⁵¹, so a product of two has
-// less than this error. Where both ends of the error round to one float, that is the library's too.
+// The functions below have no branches, so that compilers make vector code of the loop around them.
+// They are within a relative 2⁻⁴⁶ of the exact functions, and libraries within 2⁻⁵¹, so a product
+// of two has less than this error. Where both ends of the error round to one float,
+// that is the library's too.
 constexpr double kError = 0x1p-40;
 
 // n < 2⁵².
@@ -22,8 +23,8 @@ double ToDouble(std::uint64_t n) {
   return std::bit_cast<double>(kTwoTo52 | n) - 0x1p52;
 }
 
-// u: normal and positive. log u = k·log 2 + 2·atanh(s), where u = 2ᵏ·m, m is within a factor of √2 of 1,
-// and s = (m - 1)/(m + 1).
+// u: normal and positive. log u = k·log 2 + 2·atanh(s), where u = 2ᵏ·m, m is within a factor of √2
+// of 1, and s = (m - 1)/(m + 1).
 double Log(double u) {
   constexpr std::uint64_t kOne = 0x3FF0000000000000;
   constexpr std::uint64_t kRootHalf = 0x3FE6A09E667F3BCD;

@@ -31,8 +31,8 @@ class GradNorm {
   // All arguments outlive it. Errors: kSystem.
   static Result<GradNorm> Create(const ParamStore& store, Ops& ops, Device& device);
 
-  // Enqueues the squares of the gradients that this rank counts, but those of `last_unit`, which the
-  // store may still reduce. A gradient is the store's sum times the scale in `update`.
+  // Enqueues the squares of the gradients that this rank counts, but those of `last_unit`, which
+  // the store may still reduce. A gradient is the store's sum times the scale in `update`.
   void SquareEarly(Queue& queue, int last_unit, const Tensor& update);
   // Enqueues those of `last_unit`, and adds all to `sums`. `outcome` gets the first row that is not
   // finite.
@@ -43,7 +43,8 @@ class GradNorm {
 
  private:
   GradNorm(const ParamStore& store, Ops& ops) : store_(&store), ops_(&ops) {}
-  // Lists all rows that this rank counts, where they are in this step.
+  // Lists all rows that this rank counts, where they are in this step: a sum that is kept in its
+  // terms lies elsewhere in every step.
   void ListRows(int last_unit);
 
   const ParamStore* store_;

@@ -10,8 +10,8 @@
 
 namespace ckpt::trainer {
 
-// `norm`, of rank `rank`, knows the parameters of bad gradients. Errors: kValueMismatch (a loss or a
-// gradient is not finite; names the micro-batch or parameter), RowsDoNotFit.
+// `norm`, of rank `rank`, knows the parameters of bad gradients. Errors: kValueMismatch (a loss or
+// a gradient is not finite; names the micro-batch or parameter), RowsDoNotFit.
 [[nodiscard]] Status CheckOutcome(const StepBuffers::Results& results, const TrainConfig& config,
                                   int rank, const GradNorm& norm);
 

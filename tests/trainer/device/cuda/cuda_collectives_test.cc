@@ -1,5 +1,5 @@
-// Ranks that are threads with GPUs: the conformance suite, and what a failure leaves. Ranks share a GPU
-// where there are fewer.
+// Ranks that are threads with GPUs: the conformance suite, and what a failure leaves. Ranks share a
+// GPU where there are fewer.
 #include <memory>
 #include <string>
 #include <vector>

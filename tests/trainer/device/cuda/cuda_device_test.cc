@@ -1,4 +1,6 @@
 // Errors of the driver are a Status, and what they do not touch goes on.
+#include "trainer/device/cuda/cuda_device.h"
+
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -8,7 +10,6 @@
 
 #include "tests/testing/device_values.h"
 #include "tests/testing/matchers.h"
-#include "trainer/device/cuda/cuda_device.h"
 
 namespace ckpt::trainer {
 namespace {

@@ -1,6 +1,6 @@
-// The conformance suite on GPU ranks that are processes, by NCCL. NCCL takes two ranks for one GPU only
-// where each says that it is on another host, as here. With `missing-rank`: a rank that stops. With
-// `async-error`: NCCL reports a failure of a call that it has taken.
+// The conformance suite on GPU ranks that are processes, by NCCL. NCCL takes two ranks for one GPU
+// only where each says that it is on another host, as here. With `missing-rank`: a rank that stops.
+// With `async-error`: NCCL reports a failure of a call that it has taken.
 #include "trainer/device/cuda/internal/nccl_collectives.h"
 
 #include <atomic>

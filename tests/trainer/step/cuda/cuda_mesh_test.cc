@@ -1,5 +1,5 @@
-// Every mesh of GPU ranks is the same training as one GPU, and that is the CPU's. Ranks are threads, or
-// processes under a launcher; they share a GPU where there are fewer.
+// Every mesh of GPU ranks is the same training as one GPU, and that is the CPU's. Ranks are
+// threads, or processes under a launcher; they share a GPU where there are fewer.
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -37,8 +37,8 @@ using testing::Train;
 using testing::TrainedRun;
 using namespace trainer;  // NOLINT(google-build-using-namespace)
 
-// A gradient is a sum over at most 112 tokens (16 sequences of 7), which another order changes by at
-// most 112 roundings of 6e-8.
+// A gradient is a sum over at most 112 tokens (16 sequences of 7), which another order changes by
+// at most 112 roundings of 6e-8.
 constexpr Closeness kFloat32Bounds = {.reports = 7e-6, .gradients = 7e-6, .weights = 7e-6};
 
 RunOptions OnGpus() {
@@ -124,8 +124,8 @@ class CudaMeshTest : public ::testing::TestWithParam<MeshCase> {
 
 TEST_P(CudaMeshTest, MixtureOfExpertsTrainsAsOnOneGpu) { TryAll(SmallMoe(), false); }
 TEST_P(CudaMeshTest, LatentAttentionAndExpertBiasTrainAsOnOneGpu) { TryAll(SmallDeepSeek(), true); }
-// With one micro-batch two ranks keep terms of a sum, and where they hold weights whole, their updates
-// write those of both. A missing wait would change some bits of the second run.
+// With one micro-batch two ranks keep terms of a sum, and where they hold weights whole, their
+// updates write those of both. A missing wait would change some bits of the second run.
 TEST_P(CudaMeshTest, Bfloat16TrainsAsOnOneGpuWithTheSameBitsAgain) {
   for (const int micro_batches : {1, 2}) {
     TrainConfig config =

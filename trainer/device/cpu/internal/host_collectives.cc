@@ -119,8 +119,8 @@ class HostCollectives final : public Collectives {
     Enqueue(queue, [this, data, op] { return ReduceAll(host(), op, data); });
   }
 
-  // The queue could read the counts when it gets to the call. They are read on the host as NCCL's are,
-  // so that tests on the CPU find counts that change too early.
+  // The queue could read the counts when it gets to the call. They are read on the host as NCCL's
+  // are, so that tests on the CPU find counts that change too early.
   RowCounts ReadCounts(Queue& queue, const Tensor& counts) override {
     return counts_.Read(queue, counts);
   }

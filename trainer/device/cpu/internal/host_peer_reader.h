@@ -1,5 +1,5 @@
-// Reads of other ranks' memory on host queues. It is the twin of what GPUs of one machine do, and has
-// the same needs.
+// Reads of other ranks' memory on host queues. It is the twin of what GPUs of one machine do, and
+// has the same needs.
 #ifndef CKPT_TRAINER_DEVICE_CPU_INTERNAL_HOST_PEER_READER_H_
 #define CKPT_TRAINER_DEVICE_CPU_INTERNAL_HOST_PEER_READER_H_
 

@@ -22,9 +22,9 @@ namespace ckpt::trainer {
 void ReduceByTree(ReduceOp op, DType dtype, std::span<const std::byte* const> inputs,
                   std::byte* out, std::int64_t count);
 
-// `out` of dtype `sums` gets the sum of inputs of dtype `wire`, by the same tree, or the sum is added
-// to it. float32 and bfloat16 are summed in float32, float64 in float64; the result is rounded once,
-// when it is written. Integers have one dtype.
+// `out` of dtype `sums` gets the sum of inputs of dtype `wire`, by the same tree, or the sum is
+// added to it. float32 and bfloat16 are summed in float32, float64 in float64; the result is
+// rounded once, when it is written. Integers have one dtype.
 void SumByTree(DType wire, std::span<const std::byte* const> inputs, DType sums, GradWrite write,
                std::byte* out, std::int64_t count);
 

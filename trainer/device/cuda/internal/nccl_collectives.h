@@ -17,8 +17,8 @@ namespace ckpt::trainer {
 // and sums are formed where they are kept, in the order that Collectives documents: so they have
 // the bits of ranks that read each other's memory, and bfloat16 is added in float32.
 //
-// `nccl`, `device` and `watchdog` outlive the collectives. Every rank calls it. Errors: kSystem (NCCL
-// failed), those of the group.
+// `nccl`, `device` and `watchdog` outlive the collectives. Every rank calls it. Errors: kSystem
+// (NCCL failed), those of the group.
 Result<std::unique_ptr<Collectives>> MakeNcclCollectives(const NcclLibrary& nccl,
                                                          std::unique_ptr<HostGroup> group,
                                                          Device& device, NcclWatchdog& watchdog);

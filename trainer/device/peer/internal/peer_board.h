@@ -36,21 +36,21 @@ class PeerBoard final : public RankShared {
  public:
   explicit PeerBoard(int num_ranks) : ranks_(static_cast<std::size_t>(num_ranks)) {}
 
-  // Shows the operand of `rank`'s next call, waits for those of the others, and returns all in order
-  // of rank. If it is OK, the rank must call Done.
+  // Shows the operand of `rank`'s next call, waits for those of the others, and returns all in
+  // order of rank. If it is OK, the rank must call Done.
   //
   // Errors: kCancelled, kInternal (ranks make different calls).
   Result<std::vector<PeerOperand>> Show(int rank, PeerOperand mine) CKPT_EXCLUDES(mutex_);
   // After `event`, the rank has read the operands of its last call.
   void Done(int rank, Event event) CKPT_EXCLUDES(mutex_);
 
-  // Waits until the other ranks have enqueued their reads of the first `calls` calls, and returns the
-  // events after which these are over, in order of rank; none for `rank` itself.
+  // Waits until the other ranks have enqueued their reads of the first `calls` calls, and returns
+  // the events after which these are over, in order of rank; none for `rank` itself.
   // Errors: kCancelled.
   Result<std::vector<Event>> AwaitReaders(int rank, std::uint64_t calls) CKPT_EXCLUDES(mutex_);
   // Waits until the others have enqueued their reads of everything that `rank` has shown. If the
-  // group is cancelled, nobody reads what he has not seen yet. Returns the events after which nobody
-  // reads the memory of `rank`.
+  // group is cancelled, nobody reads what he has not seen yet. Returns the events after which
+  // nobody reads the memory of `rank`.
   std::vector<Event> Leave(int rank) CKPT_EXCLUDES(mutex_);
 
   // Every waiting and later Show and AwaitReaders ends with `why` of the first call.

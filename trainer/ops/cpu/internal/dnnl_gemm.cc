@@ -11,9 +11,10 @@ namespace ckpt::trainer {
 namespace {
 
 // Lines a multiple of this apart displace each other in the caches, where the library reads columns
-// of a transposed `a`, or reads `b` in place. It does the latter if neither is transposed and the sum
-// is short, and is then up to 1.8 times as slow. A copy with other strides costs a tenth of that, if
-// each of its elements is used so often. In other products a copy of `b` costs more than it brings.
+// of a transposed `a`, or reads `b` in place. It does the latter if neither is transposed and the
+// sum is short, and is then up to 1.8 times as slow. A copy with other strides costs a tenth of
+// that, if each of its elements is used so often.
+// In other products a copy of `b` costs more than it brings.
 constexpr std::int64_t kConflictBytes = 4096;
 constexpr std::int64_t kMinUses = 64;
 // The part of a product for which operands are copied at once: a copy stays in the second-level
@@ -44,8 +45,8 @@ Matrix<float> CopyOf(const Matrix<float>& matrix, std::int64_t rows, std::int64_
 }
 
 DnnlOperand Describe(const Matrix<float>& matrix, std::int64_t rows, std::int64_t columns) {
-  // A matrix of one row or column may have any other stride, but the library requires one that is at
-  // least a row's length.
+  // A matrix of one row or column may have any other stride, but the library requires one that is
+  // at least a row's length.
   if (matrix.column_stride == 1) return {'N', rows == 1 ? columns : matrix.row_stride};
   CKPT_CHECK(matrix.row_stride == 1);
   return {'T', columns == 1 ? rows : matrix.column_stride};

@@ -36,8 +36,8 @@ memory::desc AnyMatrix(memory::data_type type, bool is_transposed) {
 }
 
 memory::desc Describe(const Matrix<Bf16>& matrix, std::int64_t rows, std::int64_t columns) {
-  // A matrix of one row or column may have any other stride, but the library requires one that is at
-  // least a row's length.
+  // A matrix of one row or column may have any other stride, but the library requires one that is
+  // at least a row's length.
   if (matrix.column_stride == 1) {
     return {{rows, columns},
             memory::data_type::bf16,
