@@ -55,7 +55,8 @@ Result<RunProgress> RankSession::Start() {
     const auto start = std::chrono::steady_clock::now();
     CKPT_RETURN_IF_ERROR(trainer_->InitializeWeights());
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    if (world_.rank() == 0 && notice_) notice_(fmt::format("drew the weights in {:.1f} s", took.count()));
+    if (world_.rank() == 0 && notice_)
+      notice_(fmt::format("drew the weights in {:.1f} s", took.count()));
   }
   return RunProgress();
 }

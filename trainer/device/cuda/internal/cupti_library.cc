@@ -1,8 +1,8 @@
 #include "trainer/device/cuda/internal/cupti_library.h"
 
-#include <dlfcn.h>
 #include <string>
-#include <type_traits>
+
+#include "trainer/device/cuda/internal/found_library.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -10,30 +10,25 @@ namespace {
 constexpr const char* kCuptiLibrary = "libcupti.so.13";
 
 Result<CuptiLibrary> LoadCuptiFunctions() {
-  void* const library = dlopen(kCuptiLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
+  FoundLibrary library(kCuptiLibrary);
+  if (!library.is_there()) {
     return Error(ErrorKind::kUnsupported, "a GPU's work is recorded by CUPTI, which is not here")
         .Expected(kCuptiLibrary)
-        .Actual(dlerror())
+        .Actual(library.why_not())
         .Hint("it comes with the CUDA toolkit; put its folder into LD_LIBRARY_PATH");
   }
   CuptiLibrary cupti;
-  bool has_all = true;
-  const auto load = [&](const char* name, auto& function) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    has_all = has_all && function != nullptr;
-  };
-  load("cuptiActivityRegisterCallbacks", cupti.register_callbacks);
-  load("cuptiActivityEnable", cupti.enable);
-  load("cuptiActivityDisable", cupti.disable);
-  load("cuptiActivityFlushAll", cupti.flush_all);
-  load("cuptiActivityGetNextRecord", cupti.get_next_record);
-  load("cuptiActivityPushExternalCorrelationId", cupti.push_id);
-  load("cuptiActivityPopExternalCorrelationId", cupti.pop_id);
-  load("cuptiSubscribe", cupti.subscribe);
-  load("cuptiUnsubscribe", cupti.unsubscribe);
-  load("cuptiEnableDomain", cupti.enable_domain);
-  if (has_all) return cupti;
+  library.Load("cuptiActivityRegisterCallbacks", cupti.register_callbacks);
+  library.Load("cuptiActivityEnable", cupti.enable);
+  library.Load("cuptiActivityDisable", cupti.disable);
+  library.Load("cuptiActivityFlushAll", cupti.flush_all);
+  library.Load("cuptiActivityGetNextRecord", cupti.get_next_record);
+  library.Load("cuptiActivityPushExternalCorrelationId", cupti.push_id);
+  library.Load("cuptiActivityPopExternalCorrelationId", cupti.pop_id);
+  library.Load("cuptiSubscribe", cupti.subscribe);
+  library.Load("cuptiUnsubscribe", cupti.unsubscribe);
+  library.Load("cuptiEnableDomain", cupti.enable_domain);
+  if (library.has_all()) return cupti;
   return Error(ErrorKind::kUnsupported, "CUPTI lacks a function").Expected(kCuptiLibrary);
 }
 

@@ -1,9 +1,9 @@
 #include "trainer/device/cuda/internal/nccl_library.h"
 
 #include <cstdlib>
-#include <dlfcn.h>
 #include <string>
-#include <type_traits>
+
+#include "trainer/device/cuda/internal/found_library.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -16,36 +16,31 @@ Result<NcclLibrary> LoadFunctions() {
   if (::setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/1) != 0) {
     return Error(ErrorKind::kSystem, "the environment variable NCCL_NVLS_ENABLE cannot be set");
   }
-  void* const library = dlopen(kNcclLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
+  FoundLibrary library(kNcclLibrary);
+  if (!library.is_there()) {
     return Error(ErrorKind::kUnsupported,
                  "GPUs of several processes communicate by NCCL, which is not here")
         .Expected(kNcclLibrary)
-        .Actual(dlerror())
+        .Actual(library.why_not())
         .Hint(
             "put its folder into LD_LIBRARY_PATH, or start one process, whose threads are the "
             "ranks");
   }
   NcclLibrary nccl;
-  bool has_all = true;
-  const auto load = [&](const char* name, auto& function) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    has_all = has_all && function != nullptr;
-  };
-  load("ncclGetUniqueId", nccl.get_unique_id);
-  load("ncclCommInitRank", nccl.init_rank);
-  load("ncclCommDestroy", nccl.destroy);
-  load("ncclCommGetAsyncError", nccl.async_error);
-  load("ncclGetErrorString", nccl.error_string);
-  load("ncclGetLastError", nccl.last_error);
-  load("ncclCommRegister", nccl.register_memory);
-  load("ncclCommDeregister", nccl.deregister_memory);
-  load("ncclAllGather", nccl.all_gather);
-  load("ncclSend", nccl.send);
-  load("ncclRecv", nccl.receive);
-  load("ncclGroupStart", nccl.group_start);
-  load("ncclGroupEnd", nccl.group_end);
-  if (has_all) return nccl;
+  library.Load("ncclGetUniqueId", nccl.get_unique_id);
+  library.Load("ncclCommInitRank", nccl.init_rank);
+  library.Load("ncclCommDestroy", nccl.destroy);
+  library.Load("ncclCommGetAsyncError", nccl.async_error);
+  library.Load("ncclGetErrorString", nccl.error_string);
+  library.Load("ncclGetLastError", nccl.last_error);
+  library.Load("ncclCommRegister", nccl.register_memory);
+  library.Load("ncclCommDeregister", nccl.deregister_memory);
+  library.Load("ncclAllGather", nccl.all_gather);
+  library.Load("ncclSend", nccl.send);
+  library.Load("ncclRecv", nccl.receive);
+  library.Load("ncclGroupStart", nccl.group_start);
+  library.Load("ncclGroupEnd", nccl.group_end);
+  if (library.has_all()) return nccl;
   return Error(ErrorKind::kUnsupported, "NCCL lacks a function").Expected(kNcclLibrary);
 }
 
