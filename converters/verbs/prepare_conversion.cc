@@ -183,10 +183,13 @@ Status OpenConverted(Storage& storage, const ConvertOptions& options,
   if (prepared.to.NamingInUse().empty()) {
     CKPT_ASSIGN_OR_RETURN(prepared.model,
                           TakeAsStored(storage, std::move(checkpoint), options.model));
-  } else {
-    CKPT_ASSIGN_OR_RETURN(prepared.model,
-                          UnderstandModel(storage, std::move(checkpoint), options.model));
+    return OkStatus();
   }
+  std::shared_ptr<const OpenedCheckpoint> seen = std::move(checkpoint);
+  if (prepared.to.container->run != nullptr && !options.weights_only) {
+    CKPT_ASSIGN_OR_RETURN(seen, SeeParameters(std::move(seen)));
+  }
+  CKPT_ASSIGN_OR_RETURN(prepared.model, UnderstandModel(storage, std::move(seen), options.model));
   return OkStatus();
 }
 

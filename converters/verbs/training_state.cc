@@ -58,9 +58,11 @@ Result<TrainingState> OpenTrainingState(Storage& storage, const Path& path,
 Result<TrainingState> UnderstandTrainingState(Storage& storage,
                                               std::shared_ptr<const OpenedCheckpoint> checkpoint,
                                               const OpenModelOptions& options, RunDetail detail) {
+  const std::string file = checkpoint->path.string();
+  Result<std::shared_ptr<const OpenedCheckpoint>> seen = SeeParameters(std::move(checkpoint));
+  if (!seen.ok()) return std::move(seen).status().File(file);
   TrainingState state;
-  CKPT_ASSIGN_OR_RETURN(state.weights, UnderstandModel(storage, std::move(checkpoint), options));
-  const std::string file = state.weights.checkpoint->path.string();
+  CKPT_ASSIGN_OR_RETURN(state.weights, UnderstandModel(storage, *std::move(seen), options));
   Result<StoredRun> stored = ReadStoredRun(*state.weights.checkpoint, detail);
   if (!stored.ok()) return std::move(stored).status().File(file);
   for (StoredMoment& moment : stored->moments) {

@@ -4,6 +4,7 @@
 #define CKPT_CORE_TRAINING_RUN_FORMAT_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -65,7 +66,12 @@ struct RunFormat {
   Result<WritePlan> (*plan)(RunRequest request);
   // Whether a checkpoint holds anything of an optimizer.
   bool (*holds_run)(const CheckpointIndex& index);
-  // The way back. Errors: kMissing (the checkpoint holds no run, or not all of one), kUnsupported,
+  // The checkpoint with a tensor for each parameter and moment, where it stores these in another
+  // form; the source itself otherwise. Null: it always has. Errors: kUnsupported (it does not say
+  // what belongs to which parameter), kMissing, kBadMetadata, and those of reading.
+  Result<std::shared_ptr<const CheckpointSource>> (*by_parameter)(
+      std::shared_ptr<const CheckpointSource> source) = nullptr;
+  // The way back, of a source that `by_parameter` gave. Errors: kMissing (the checkpoint holds no run, or not all of one), kUnsupported,
   // kBadMetadata.
   Result<StoredRun> (*read)(const CheckpointSource& source, RunDetail detail);
   // Key of a trained weight's exact value, beside the weight. Null: the weight itself is exact.

@@ -1,5 +1,7 @@
 #include "formats/registry/stored_run.h"
 
+#include <utility>
+
 namespace ckpt {
 namespace {
 
@@ -34,6 +36,19 @@ Result<layout::Configuration> ReadRunArgs(const OpenedCheckpoint& checkpoint) {
 }
 
 bool HoldsRun(const OpenedCheckpoint& checkpoint) { return HeldRunFormat(checkpoint) != nullptr; }
+
+Result<std::shared_ptr<const OpenedCheckpoint>> SeeParameters(
+    std::shared_ptr<const OpenedCheckpoint> checkpoint) {
+  const RunFormat* const run = HeldRunFormat(*checkpoint);
+  if (run == nullptr || run->by_parameter == nullptr) return checkpoint;
+  CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const CheckpointSource> source,
+                        run->by_parameter(checkpoint->source));
+  if (source == checkpoint->source) return checkpoint;
+  OpenedCheckpoint seen = *checkpoint;
+  seen.source = std::move(source);
+  return std::shared_ptr<const OpenedCheckpoint>(
+      std::make_shared<OpenedCheckpoint>(std::move(seen)));
+}
 
 Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint, RunDetail detail) {
   if (const RunFormat* const run = HeldRunFormat(checkpoint)) {

@@ -2,6 +2,8 @@
 #ifndef CKPT_FORMATS_REGISTRY_STORED_RUN_H_
 #define CKPT_FORMATS_REGISTRY_STORED_RUN_H_
 
+#include <memory>
+
 #include "core/base/result.h"
 #include "core/layout/value.h"
 #include "core/training/run_format.h"
@@ -20,7 +22,12 @@ Result<layout::Configuration> ReadRunArgs(const OpenedCheckpoint& checkpoint);
 // Whether the checkpoint holds anything of an optimizer.
 [[nodiscard]] bool HoldsRun(const OpenedCheckpoint& checkpoint);
 
-// Errors: those of RunFormat::read; kMissing (nothing in the checkpoint is of a run).
+// The checkpoint with a tensor for each parameter and moment of its run (RunFormat::by_parameter):
+// itself, if it has them or holds no run. Errors: those of RunFormat::by_parameter.
+Result<std::shared_ptr<const OpenedCheckpoint>> SeeParameters(
+    std::shared_ptr<const OpenedCheckpoint> checkpoint);
+
+// REQUIRES: SeeParameters gave the checkpoint. Errors: those of RunFormat::read; kMissing (nothing in the checkpoint is of a run).
 Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint,
                                 RunDetail detail = RunDetail::kToResume);
 

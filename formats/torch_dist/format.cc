@@ -11,6 +11,7 @@
 #include "formats/torch_dist/internal/read_args.h"
 #include "formats/torch_dist/internal/read_run.h"
 #include "formats/torch_dist/internal/source.h"
+#include "formats/torch_dist/internal/unpacked_buffers.h"
 #include "formats/torch_dist/internal/writer.h"
 
 namespace ckpt::torch_dist {
@@ -51,6 +52,7 @@ constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .moment_key = &MomentKey,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
+                            .by_parameter = &UnpackBuffers,
                             .read = &ReadRun,
                             .main_weight_key = &MainWeightKey};
 

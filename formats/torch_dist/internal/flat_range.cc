@@ -1,6 +1,8 @@
 #include "formats/torch_dist/internal/flat_range.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <utility>
 
 namespace ckpt::torch_dist {
 
@@ -28,6 +30,19 @@ std::vector<FlatBox> CutFlatRange(DimsView shape, std::int64_t begin, std::int64
     at += count;
   }
   return boxes;
+}
+
+StoredArray InRow(StoredArray row, std::int64_t first_elem, DimsView strides, DimsView sizes) {
+  // A step in the C order of the block becomes a step along the row.
+  const std::int64_t step = row.strides.back();
+  row.offset_bytes += static_cast<std::uint64_t>(first_elem * step) * ElementBytes(row.dtype);
+  // The stride of a dim with one element has no effect, so an item of one element may have any
+  // stride.
+  row.strides.assign(sizes.size(), 0);
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] > 1) row.strides[d] = strides[d] * step;
+  }
+  return row;
 }
 
 Result<Dims> BlockShape(DimsView original, DimsView stored) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/source.h"
 #include "core/tensor/box.h"
 #include "core/tensor/shape.h"
 
@@ -23,6 +24,11 @@ struct FlatBox {
 // of them. REQUIRES: 0 <= begin <= end <= NumElements(shape).
 [[nodiscard]] std::vector<FlatBox> CutFlatRange(DimsView shape, std::int64_t begin,
                                                 std::int64_t end);
+
+// Where a box of `sizes` lies that CutFlatRange cut from a block with `strides`, if the block's
+// elements lie in `row` and the box's begin at `first_elem` of it.
+[[nodiscard]] StoredArray InRow(StoredArray row, std::int64_t first_elem, DimsView strides,
+                                DimsView sizes);
 
 // The shape of one block of a tensor that was reformulated: `stored` is (blocks per dim …, elements
 // per block). If there is one, `original` has as many elements as `stored`.

@@ -30,18 +30,10 @@ using layout::Configuration;
 constexpr std::string_view kMomentOfSgd = "momentum_buffer";
 
 // The weights to which decoupled_lr applies.
-constexpr std::array<std::string_view, 2> kDecoupled = {"embedding.word_embeddings.weight",
-                                                        "output_layer.weight"};
+constexpr std::array<std::string_view, 2> kDecoupled = {kEmbeddingKey, kHeadKey};
 
 // Of what an optimizer stores for a parameter, the exact value of the parameter itself.
 constexpr std::array<std::string_view, 2> kMainNames = {"param", "fp32_param"};
-
-// One of several optimizers numbers its keys: "chained_1.optimizer.state.exp_avg.…".
-std::string_view WithoutNumber(std::string_view key) {
-  if (!key.starts_with(kChained)) return key;
-  const std::size_t dot = key.find('.');
-  return dot == std::string_view::npos ? key : key.substr(dot + 1);
-}
 
 // "exp_avg" and the weight of "optimizer.state.exp_avg.decoder.layers.mlp.linear_fc2.weight".
 std::optional<std::pair<std::string, std::string>> StateIn(std::string_view key) {
@@ -53,7 +45,7 @@ std::optional<std::pair<std::string, std::string>> StateIn(std::string_view key)
   return std::pair(std::string(key.substr(0, dot)), std::string(key.substr(dot + 1)));
 }
 
-// Where parameters lie in buffers, as each rank had filled them.
+// UnpackBuffers has replaced those that it understands.
 Status RefuseBuffers(const CheckpointIndex& index) {
   const auto refuse = [](std::string_view key) {
     return Error(ErrorKind::kUnsupported,
@@ -61,8 +53,8 @@ Status RefuseBuffers(const CheckpointIndex& index) {
                  "them a parameter lies")
         .Tensor(key)
         .Expected(
-            "a tensor for each parameter: distrib_optim_sharding_type fully_reshardable or "
-            "fully_sharded_model_space")
+            "buffers as dp_reshardable has them, or a tensor for each parameter: "
+            "distrib_optim_sharding_type fully_reshardable or fully_sharded_model_space")
         .Hint("Megatron saves it so with dist_ckpt_optim_fully_reshardable");
   };
   for (const GlobalTensor& tensor : index.tensors()) {
@@ -76,20 +68,27 @@ Status RefuseBuffers(const CheckpointIndex& index) {
   return OkStatus();
 }
 
-// The common state, as JSON.
-class CommonState {
+// The common state, or what an optimizer stored beside its buffers, as JSON.
+class StoredState {
  public:
-  static Result<CommonState> Read(const CheckpointSource& source) {
-    const ObjectEntry* const entry = source.index().FindObject(kCommonKey);
-    if (entry == nullptr) {
-      return Error(ErrorKind::kMissing, "the checkpoint has no common state").Tensor(kCommonKey);
+  static Result<StoredState> Read(const CheckpointSource& source, const ObjectEntry& entry) {
+    CKPT_ASSIGN_OR_RETURN(RenderedObject object, source.ReadObject(entry));
+    CKPT_ASSIGN_OR_RETURN(JsonDocument json, JsonDocument::Parse(object.json, entry.key));
+    return StoredState(entry.key, std::move(json), std::move(object.numbers));
+  }
+  static Result<StoredState> ReadCommon(const CheckpointSource& source) {
+    if (const ObjectEntry* const entry = source.index().FindObject(kCommonKey)) {
+      return Read(source, *entry);
     }
-    CKPT_ASSIGN_OR_RETURN(RenderedObject object, source.ReadObject(*entry));
-    CKPT_ASSIGN_OR_RETURN(JsonDocument json, JsonDocument::Parse(object.json, kCommonKey));
-    return CommonState(std::move(json), std::move(object.numbers));
+    return Error(ErrorKind::kMissing, "the checkpoint has no common state").Tensor(kCommonKey);
   }
 
   [[nodiscard]] JsonCursor root() const { return json_.root(); }
+  [[nodiscard]] const std::string& key() const { return key_; }
+  // What errors name as the place of a value.
+  [[nodiscard]] std::string PlaceOf(const JsonCursor& value) const {
+    return fmt::format("{}: {}", key_, value.where());
+  }
 
   // The value of a tensor that is one number; nothing if `value` is no such tensor.
   [[nodiscard]] std::optional<double> NumberOf(const JsonCursor& value) const {
@@ -107,26 +106,22 @@ class CommonState {
   }
 
  private:
-  CommonState(JsonDocument json, HeldNumbers numbers)
-      : json_(std::move(json)), numbers_(std::move(numbers)) {}
+  StoredState(std::string key, JsonDocument json, HeldNumbers numbers)
+      : key_(std::move(key)), json_(std::move(json)), numbers_(std::move(numbers)) {}
 
+  std::string key_;
   JsonDocument json_;
   HeldNumbers numbers_;
 };
 
-// What errors name as the place of a value.
-std::string PlaceOf(const JsonCursor& value) {
-  return fmt::format("{}: {}", kCommonKey, value.where());
-}
-
 // How often an optimizer updated all its parameters. Torch's own Adam counts in a tensor.
-Result<std::int64_t> Step(const CommonState& common, const JsonCursor& value) {
-  if (value.kind() != JsonKind::kObject) return megatron::CountOf(value, PlaceOf(value));
-  if (const std::optional<double> number = common.NumberOf(value)) {
-    return megatron::CountOf(*number, PlaceOf(value));
+Result<std::int64_t> Step(const StoredState& state, const JsonCursor& value) {
+  if (value.kind() != JsonKind::kObject) return megatron::CountOf(value, state.PlaceOf(value));
+  if (const std::optional<double> number = state.NumberOf(value)) {
+    return megatron::CountOf(*number, state.PlaceOf(value));
   }
   return Error(ErrorKind::kUnsupported, "the number of updates is no number")
-      .Tensor(kCommonKey)
+      .Tensor(state.key())
       .Expected("a number, or a tensor of one")
       .Actual(fmt::format("an object at {}", value.where()));
 }
@@ -134,13 +129,14 @@ Result<std::int64_t> Step(const CommonState& common, const JsonCursor& value) {
 // Settings that are members of an object.
 class MemberSettings final : public megatron::StoredSettings {
  public:
-  explicit MemberSettings(const JsonCursor& object) : object_(object) {}
+  MemberSettings(const StoredState& state, const JsonCursor& object)
+      : state_(state), object_(object) {}
 
   [[nodiscard]] bool Has(std::string_view name) const override {
     return object_.Find(name).has_value();
   }
   [[nodiscard]] std::string Where(std::string_view name) const override {
-    return fmt::format("{}/{}", PlaceOf(object_), name);
+    return fmt::format("{}/{}", state_.PlaceOf(object_), name);
   }
 
  protected:
@@ -150,58 +146,59 @@ class MemberSettings final : public megatron::StoredSettings {
   }
 
  private:
+  const StoredState& state_;
   const JsonCursor object_;
 };
 
-Status ReadSchedule(const JsonCursor& common, RunSchedule& schedule) {
-  const std::optional<JsonCursor> stored = common.Find("opt_param_scheduler");
-  return stored ? megatron::ReadSchedule(MemberSettings(*stored), schedule) : OkStatus();
+Status ReadSchedule(const StoredState& common, RunSchedule& schedule) {
+  const std::optional<JsonCursor> stored = common.root().Find("opt_param_scheduler");
+  return stored ? megatron::ReadSchedule(MemberSettings(common, *stored), schedule) : OkStatus();
 }
 
-Result<ParamGroup> ReadGroup(const CommonState& common, const JsonCursor& stored,
+Result<ParamGroup> ReadGroup(const StoredState& state, const JsonCursor& stored,
                              const RunSchedule& schedule, std::optional<std::int64_t> step) {
   ParamGroup group = {.max_lr = schedule.max_lr, .min_lr = schedule.min_lr};
-  const MemberSettings settings(stored);
+  const MemberSettings settings(state, stored);
   CKPT_RETURN_IF_ERROR(megatron::ReadGroup(settings, group));
   CKPT_RETURN_IF_ERROR(megatron::ReadOptimizer(settings, group));
   if (group.sgd) step = step.value_or(0);
   const std::optional<JsonCursor> own = stored.Find("step");
   if (!own && !step) {
     return Error(ErrorKind::kMissing, "a parameter group does not say how often it was updated")
-        .Tensor(kCommonKey)
+        .Tensor(state.key())
         .Actual(fmt::format("no step at {}", stored.where()));
   }
   group.step = step.value_or(0);
   if (own) {
-    CKPT_ASSIGN_OR_RETURN(group.step, Step(common, *own));
+    CKPT_ASSIGN_OR_RETURN(group.step, Step(state, *own));
   }
   return group;
 }
 
 // One optimizer: {"optimizer": {"param_groups": […]}, …}, or its inner part alone. With several
 // optimizers, a dictionary of them by number.
-Status ReadOptimizer(const CommonState& common, const JsonCursor& stored,
+Status ReadOptimizer(const StoredState& state, const JsonCursor& stored,
                      const RunSchedule& schedule, std::optional<std::int64_t> step, int depth,
                      std::vector<ParamGroup>& groups) {
   constexpr int kMaxDepth = 3;
   if (depth > kMaxDepth) return OkStatus();
   if (const auto common_step = stored.Find("common_step")) {
-    CKPT_ASSIGN_OR_RETURN(step, Step(common, *common_step));
+    CKPT_ASSIGN_OR_RETURN(step, Step(state, *common_step));
   }
-  if (const auto state = stored.Find("state")) {
-    if (const auto common_step = state->Find("common_step")) {
-      CKPT_ASSIGN_OR_RETURN(step, Step(common, *common_step));
+  if (const auto inner = stored.Find("state")) {
+    if (const auto common_step = inner->Find("common_step")) {
+      CKPT_ASSIGN_OR_RETURN(step, Step(state, *common_step));
     }
   }
   if (const auto listed = stored.Find("param_groups")) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, listed->Items());
     for (const JsonCursor& item : items) {
-      CKPT_ASSIGN_OR_RETURN(groups.emplace_back(), ReadGroup(common, item, schedule, step));
+      CKPT_ASSIGN_OR_RETURN(groups.emplace_back(), ReadGroup(state, item, schedule, step));
     }
     return OkStatus();
   }
   if (const auto inner = stored.Find("optimizer")) {
-    return ReadOptimizer(common, *inner, schedule, step, depth + 1, groups);
+    return ReadOptimizer(state, *inner, schedule, step, depth + 1, groups);
   }
   const auto numbered = stored.Find("$dict");
   if (!numbered) return OkStatus();
@@ -209,7 +206,7 @@ Status ReadOptimizer(const CommonState& common, const JsonCursor& stored,
   for (const JsonCursor& pair : pairs) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> entry, pair.Items());
     if (entry.size() != 2) continue;
-    CKPT_RETURN_IF_ERROR(ReadOptimizer(common, entry[1], schedule, step, depth + 1, groups));
+    CKPT_RETURN_IF_ERROR(ReadOptimizer(state, entry[1], schedule, step, depth + 1, groups));
   }
   return OkStatus();
 }
@@ -221,13 +218,50 @@ bool UsesSgd(const CheckpointIndex& index) {
   });
 }
 
+// Of an optimizer whose state lies in buffers, what is no tensor: the key of an object.
+bool IsBesideBuffers(std::string_view key) {
+  constexpr std::string_view kInner = ".optimizer/shard_";
+  key = WithoutNumber(key);
+  return key.starts_with(kOptimizerBuffers) && key.find(kInner) != std::string_view::npos;
+}
+
+// How long buffers are, which their tensors say, too.
+bool IsSizeOfBuffers(std::string_view key) {
+  key = WithoutNumber(key);
+  return key.starts_with(kOptimizerBuffers) &&
+         key.find(".per_bucket_numel") != std::string_view::npos;
+}
+
+// Every group of ranks stores its optimizer's groups, which are those of others if these have
+// parameters of the same kind.
+Status ReadGroupsBesideBuffers(const CheckpointSource& source, std::optional<std::int64_t> step,
+                               TrainingRun& run) {
+  for (const ObjectEntry& object : source.index().objects()) {
+    if (!IsBesideBuffers(object.key)) continue;
+    CKPT_ASSIGN_OR_RETURN(const StoredState state, StoredState::Read(source, object));
+    // Megatron's objects are lists of one.
+    CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, state.root().Items());
+    std::vector<ParamGroup> groups;
+    for (const JsonCursor& item : items) {
+      CKPT_RETURN_IF_ERROR(ReadOptimizer(state, item, run.schedule, step, 0, groups));
+    }
+    for (ParamGroup& group : groups) {
+      if (std::ranges::find(run.groups, group) == run.groups.end()) {
+        run.groups.push_back(std::move(group));
+      }
+    }
+  }
+  return OkStatus();
+}
+
 // The groups of SGD are at step 0.
-Status ReadGroups(const CheckpointIndex& index, const CommonState& common, TrainingRun& run) {
+Status ReadGroups(const CheckpointSource& source, const StoredState& common, TrainingRun& run) {
   std::optional<std::int64_t> step;
-  if (UsesSgd(index)) step = 0;
+  if (UsesSgd(source.index())) step = 0;
   if (const auto stored = common.root().Find("optimizer")) {
     CKPT_RETURN_IF_ERROR(ReadOptimizer(common, *stored, run.schedule, step, 0, run.groups));
   }
+  CKPT_RETURN_IF_ERROR(ReadGroupsBesideBuffers(source, step, run));
   if (!run.groups.empty()) return OkStatus();
   return Error(ErrorKind::kMissing, "nothing says how often the optimizer updated the weights")
       .Tensor(kCommonKey)
@@ -269,9 +303,9 @@ Result<std::int64_t> NeededArg(const Configuration& args, std::string_view name)
   return Error(ErrorKind::kMissing, fmt::format("args have no number {}", name)).Tensor(kCommonKey);
 }
 
-Status ReadProgress(const JsonCursor& common, const Configuration& args, TrainingRun& run) {
+Status ReadProgress(const StoredState& common, const Configuration& args, TrainingRun& run) {
   run.args.assign(args.begin(), args.end());
-  CKPT_ASSIGN_OR_RETURN(const JsonCursor iteration, common.At("iteration"));
+  CKPT_ASSIGN_OR_RETURN(const JsonCursor iteration, common.root().At("iteration"));
   CKPT_ASSIGN_OR_RETURN(run.iteration, iteration.Int64());
   CKPT_ASSIGN_OR_RETURN(run.consumed_samples, NeededArg(args, "consumed_train_samples"));
   if (const auto seed = args.find("seed"); seed != args.end() && seed->second.AsInt() != nullptr) {
@@ -283,7 +317,7 @@ Status ReadProgress(const JsonCursor& common, const Configuration& args, Trainin
       run.num_floating_point_operations = *number;
     }
   }
-  return MemberSettings(common).Read(kOperations, run.num_floating_point_operations);
+  return MemberSettings(common, common.root()).Read(kOperations, run.num_floating_point_operations);
 }
 
 // The embedding and the head are in the group with a rate of its own, if the run asked for one.
@@ -336,12 +370,12 @@ bool HoldsRun(const CheckpointIndex& index) {
 
 Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   CKPT_RETURN_IF_ERROR(RefuseBuffers(source.index()));
-  CKPT_ASSIGN_OR_RETURN(const CommonState common, CommonState::Read(source));
+  CKPT_ASSIGN_OR_RETURN(const StoredState common, StoredState::ReadCommon(source));
   StoredRun stored;
-  CKPT_RETURN_IF_ERROR(ReadSchedule(common.root(), stored.run.schedule));
-  CKPT_RETURN_IF_ERROR(ReadGroups(source.index(), common, stored.run));
+  CKPT_RETURN_IF_ERROR(ReadSchedule(common, stored.run.schedule));
+  CKPT_RETURN_IF_ERROR(ReadGroups(source, common, stored.run));
   CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
-  CKPT_RETURN_IF_ERROR(ReadProgress(common.root(), args, stored.run));
+  CKPT_RETURN_IF_ERROR(ReadProgress(common, args, stored.run));
   if (UsesSgd(source.index())) {
     for (ParamGroup& group : stored.run.groups) {
       if (!group.sgd) group.sgd = megatron::SgdOf(args);
@@ -366,6 +400,11 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   }
   stored.decoded = {std::string(kCommonKey), std::string(megatron::kRunConfigKey),
                     std::string(megatron::kTrainStateKey)};
+  for (const ObjectEntry& object : source.index().objects()) {
+    if (IsBesideBuffers(object.key) || IsSizeOfBuffers(object.key)) {
+      stored.decoded.push_back(object.key);
+    }
+  }
   return stored;
 }
 

@@ -12,9 +12,19 @@ inline constexpr std::string_view kOptimizerState = "optimizer.state.";
 inline constexpr std::string_view kOptimizerBuffers = "optimizer.distributed.";
 // Before the keys of one of several optimizers, where these are told apart.
 inline constexpr std::string_view kChained = "chained_";
-// The exact value of a weight in fully_reshardable form.
+// The exact value of a weight in fully_reshardable form, and in buffers.
 inline constexpr std::string_view kMainWeight = "param";
+// The weights outside layers that a stage may have twice, or at a rate of their own.
+inline constexpr std::string_view kEmbeddingKey = "embedding.word_embeddings.weight";
+inline constexpr std::string_view kHeadKey = "output_layer.weight";
 inline constexpr std::string_view kOperations = "num_floating_point_operations_so_far";
+
+// One of several optimizers numbers its keys: "chained_1.optimizer.state.exp_avg.…".
+[[nodiscard]] constexpr std::string_view WithoutNumber(std::string_view key) {
+  if (!key.starts_with(kChained)) return key;
+  const std::size_t dot = key.find('.');
+  return dot == std::string_view::npos ? key : key.substr(dot + 1);
+}
 
 }  // namespace ckpt::torch_dist
 

@@ -120,19 +120,7 @@ Result<StoredArray> Source::Locate(const GlobalTensor& tensor, const Chunk& chun
   const FlatSlice& slice = flat->second.slices[position];
   CKPT_ASSIGN_OR_RETURN(StoredArray array,
                         dcp_->Locate(*stored, inner.chunks(*stored)[slice.inner_chunk]));
-  // The item is one row of elements. A step in the C order of the block becomes a step along this
-  // row.
-  const std::int64_t step = array.strides.back();
-  array.offset_bytes +=
-      static_cast<std::uint64_t>(slice.first_elem * step) * ElementBytes(array.dtype);
-  // The stride of a dim with one element has no effect, so an item of one element may have any
-  // stride.
-  const DimsView sizes = index_.sizes(chunk);
-  array.strides.assign(sizes.size(), 0);
-  for (std::size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] > 1) array.strides[d] = flat->second.block_strides[d] * step;
-  }
-  return array;
+  return InRow(std::move(array), slice.first_elem, flat->second.block_strides, index_.sizes(chunk));
 }
 
 Result<RenderedObject> Source::ReadObject(const ObjectEntry& object) const {

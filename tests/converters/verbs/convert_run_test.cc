@@ -137,11 +137,12 @@ TEST_F(ConvertRunTest, GoesToMegatronFsdpAndBack) {
 }
 
 // Before Core 0.16 the optimizer's tensors were slices of flattened parameters. One that is not
-// distributed counts updates in a tensor.
+// distributed counts updates in a tensor. By default, one that is has all parameters in buffers.
 TEST_F(ConvertRunTest, ReadsFormsThatAreNotWritten) {
-  for (const char* name :
-       {"opt_model_space_dp1_core012", "opt_model_space_dp2_core013",
-        "opt_model_space_tp2dp2_core015", "opt_float16_dp1_core016", "opt_fp32_dp2_core016"}) {
+  for (const char* name : {"opt_model_space_dp1_core012", "opt_model_space_dp2_core013",
+                           "opt_model_space_tp2dp2_core015", "opt_float16_dp1_core016",
+                           "opt_fp32_dp2_core016", "opt_dp_reshardable_dp1_core016",
+                           "opt_dp_reshardable_dp2_core019", "opt_dp_reshardable_tp2dp2_core016"}) {
     SCOPED_TRACE(name);
     ConvertOptions options = ToFsdpRun(RunOf("torch_dist", name));
     ASSERT_THAT(Convert(options), IsOk());
@@ -151,8 +152,6 @@ TEST_F(ConvertRunTest, ReadsFormsThatAreNotWritten) {
 
 TEST_F(ConvertRunTest, SaysWhatAFormDoesNotHold) {
   const std::vector<std::pair<const char*, const char*>> cases = {
-      {"opt_dp_reshardable_dp1_core016", kFormReason},
-      {"opt_dp_reshardable_dp2_core019", kFormReason},
       {"opt_gather_scatter_tp2dp2_core014", kFormReason}};
   for (const auto& [name, reason] : cases) {
     SCOPED_TRACE(name);

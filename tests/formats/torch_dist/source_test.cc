@@ -6,6 +6,7 @@
 #include "core/checkpoint/digest.h"
 #include "core/checkpoint/validate.h"
 #include "core/io/posix_storage.h"
+#include "tests/formats/torch_dist/iteration_of.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/golden_tensors.h"
 #include "tests/testing/matchers.h"
@@ -15,17 +16,7 @@ namespace {
 
 using testing::GoldenCase;
 using testing::IsOk;
-
-// The one folder with a metadata.json below a Megatron root.
-Path IterationOf(const GoldenCase& golden) {
-  const auto entries = PosixStorage().List(golden.path);
-  for (const DirectoryEntry& entry : *entries) {
-    if (boost::filesystem::exists(golden.path / entry.name / "metadata.json")) {
-      return golden.path / entry.name;
-    }
-  }
-  return golden.path;
-}
+using testing::IterationOf;
 
 class TorchDistGoldenTest : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Cases, TorchDistGoldenTest,

@@ -1,10 +1,12 @@
-"""Trains a model on real Megatron's ranks for some steps, and saves the same state in two forms.
+"""Trains a model on real Megatron's ranks for some steps, and saves the same state in several forms.
 
     mp_rank_train.py CORE FOLDER OUT TENSOR,PIPELINE,VIRTUAL,EXPERT,DATA KIND --sequential [--bucket ELEMENTS] [--fp32] [--sgd] [--decoupled]
+                     [--slow] [--buffers]
 
 Every rank builds its part of the GPTModel that `args` in FOLDER (torch_dist) describe, and loads FOLDER into it. Its optimizer is that
 of KIND, `distributed` or `plain`, and steps with random gradients. OUT/legacy is what Megatron-LM saves with `--ckpt-format torch`;
-OUT/core is the same as torch_dist in the form fully_reshardable, by dist_checkpointing.
+OUT/core is the same as torch_dist in the form fully_reshardable, by dist_checkpointing; with --buffers, so is OUT/buffers in the form
+dp_reshardable. With --slow, weights change by less than their bfloat16 copies show.
 """
 import json
 import os
@@ -31,13 +33,15 @@ IS_DISTRIBUTED = sys.argv[5] == "distributed"
 RANKS = TENSOR * PIPELINE * DATA  # experts are divided over the data-parallel ranks
 BUCKET = int(sys.argv[sys.argv.index("--bucket") + 1]) if "--bucket" in sys.argv else None
 STEPS, ITERATION, SAMPLES = 3, 7, 56
+HAS_BUFFERS = "--buffers" in sys.argv
+RATE = 1e-6 if "--slow" in sys.argv else 0.01
 
 
 def describe_run(args):
     """What Megatron-LM's arguments say of such a run."""
     args.data_parallel_size = DATA
     args.use_distributed_optimizer, args.overlap_grad_reduce, args.ddp_bucket_size = IS_DISTRIBUTED, BUCKET is not None, BUCKET
-    args.optimizer, args.lr, args.min_lr, args.weight_decay = "sgd" if "--sgd" in sys.argv else "adam", 0.01, 0.001, 0.1
+    args.optimizer, args.lr, args.min_lr, args.weight_decay = "sgd" if "--sgd" in sys.argv else "adam", RATE, RATE / 10, 0.1
     args.adam_beta1, args.adam_beta2, args.adam_eps, args.clip_grad, args.sgd_momentum = 0.9, 0.95, 1e-8, 0.0, 0.9
     args.lr_decay_style, args.seed = "constant", 1
     args.iteration, args.consumed_train_samples, args.global_batch_size = ITERATION, SAMPLES, 8
@@ -106,14 +110,16 @@ def train_and_save():
     beginning = rank.beginning(ITERATION, 1e15) | {"opt_param_scheduler": scheduler.state_dict()}
     rest = {"optimizer": optimizer.state_dict(), "rng_state": megatron_ranks.random_states()}
     save_legacy(beginning | rank.weights() | rest, optimizer)
-    save_core(beginning, rank, optimizer)
+    save_core("core", "fully_reshardable", beginning, rank, optimizer)
+    if HAS_BUFFERS:
+        save_core("buffers", "dp_reshardable", beginning, rank, optimizer)
 
 
-def save_core(beginning, rank, optimizer):
-    metadata = dict(rank.common["content_metadata"], distrib_optim_sharding_type="fully_reshardable",
+def save_core(folder, form, beginning, rank, optimizer):
+    metadata = dict(rank.common["content_metadata"], distrib_optim_sharding_type=form,
                     distrib_optim_fully_reshardable_mem_efficient=False, chained_optim_avoid_prefix=True)
     groups = dict(metadata, dp_cp_group=parallel_state.get_data_parallel_group(with_context_parallel=True))
-    target = OUT / "core" / f"iter_{ITERATION:07}"
+    target = OUT / folder / f"iter_{ITERATION:07}"
     target.mkdir(parents=True, exist_ok=True)
     state = beginning | rank.sharded(metadata)
     state["optimizer"] = optimizer.sharded_state_dict(state, metadata=groups)
@@ -123,7 +129,7 @@ def save_core(beginning, rank, optimizer):
 
 if __name__ == "__main__":
     megatron_ranks.run(RANKS, train_and_save)
-    for form in ("legacy", "core"):
+    for form in ("legacy", "core", "buffers") if HAS_BUFFERS else ("legacy", "core"):
         (OUT / form / "latest_checkpointed_iteration.txt").write_text(str(ITERATION))
     print(json.dumps({"files": sorted(str(path.relative_to(OUT / "legacy")) for path in (OUT / "legacy").rglob("*.pt"))}))
     sys.stdout.flush()

@@ -1,0 +1,31 @@
+// The buffers of Megatron's distributed optimizer (dp_reshardable), seen as tensors of its
+// parameters.
+#ifndef CKPT_FORMATS_TORCH_DIST_INTERNAL_UNPACKED_BUFFERS_H_
+#define CKPT_FORMATS_TORCH_DIST_INTERNAL_UNPACKED_BUFFERS_H_
+
+#include <memory>
+
+#include "core/base/result.h"
+#include "core/checkpoint/source.h"
+
+namespace ckpt::torch_dist {
+
+// The checkpoint with the keys of the form fully_reshardable, `optimizer.state.<field>.<weight>`,
+// in place of its buffers, which have a tensor for each group of ranks, dtype and bucket:
+// `optimizer.distributed.dp_group_idx_G.gbuf_idx_B.dtype_(…).bucket_idx_K.<field>`. The source
+// itself if it has none.
+//
+// What lies where is not stored. A parameter's exact values round to its weight, which is read for
+// some elements of each; FindOrder says the rest.
+//
+// Errors: kUnsupported (buffers of weights of a dtype that is not converted; exact values that
+// round to no weight; two parameters that fit), kMissing (a buffer without exact values, a weight
+// that has a part of its state), kBadMetadata, and those of CheckpointSource::Locate.
+// Cost: a few small reads for each parameter of each rank; the whole items if these carry
+// checksums.
+Result<std::shared_ptr<const CheckpointSource>> UnpackBuffers(
+    std::shared_ptr<const CheckpointSource> source);
+
+}  // namespace ckpt::torch_dist
+
+#endif  // CKPT_FORMATS_TORCH_DIST_INTERNAL_UNPACKED_BUFFERS_H_

@@ -1,0 +1,273 @@
+// Buffers of a distributed optimizer, which do not say where a parameter lies in them.
+#include "formats/torch_dist/internal/unpacked_buffers.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/endian.h"
+#include "core/base/hash.h"
+#include "core/checkpoint/memory_source.h"
+#include "core/checkpoint/read.h"
+#include "core/checkpoint/validate.h"
+#include "core/io/posix_storage.h"
+#include "formats/torch_dist/internal/source.h"
+#include "tests/formats/torch_dist/iteration_of.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::torch_dist {
+namespace {
+
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+
+constexpr std::uint64_t kBudget = std::uint64_t{1} << 20;
+
+// Where Megatron put a parameter, as the golden's account says.
+struct StoredPart {
+  std::string bucket;  // with its field
+  std::string weight;
+  Dims offsets;
+  std::int64_t elems = 0;
+  std::string sha256;
+};
+
+// "decoder.layers.mlp.linear_fc1.weight at [1, 0, 0]"
+std::pair<std::string, Dims> ParsePlace(const std::string& text) {
+  const std::size_t at = text.find(" at [");
+  Dims offsets;
+  std::string number;
+  for (const char c : text.substr(at + 5)) {
+    if (c >= '0' && c <= '9') {
+      number += c;
+    } else if (!number.empty()) {
+      offsets.push_back(std::stoll(number));
+      number.clear();
+    }
+  }
+  return {text.substr(0, at), offsets};
+}
+
+std::vector<StoredPart> StoredParts(const Path& directory) {
+  std::vector<StoredPart> parts;
+  const auto text = ReadSmallFile(PosixStorage(), directory / "expected.json", 256ULL << 20);
+  const auto json = JsonDocument::Parse(text.value(), "expected.json");
+  const JsonCursor tensors = json->root().At("tensors").value();
+  for (const auto& [key, tensor] : tensors.Members().value()) {
+    const auto listed = tensor.Find("parts");
+    if (!listed) continue;
+    for (const JsonCursor& part : listed->Items().value()) {
+      const auto range = part.At("range").value().Int64Array().value();
+      auto [weight, offsets] = ParsePlace(part.At("param").value().Text().value());
+      parts.push_back({.bucket = std::string(key),
+                       .weight = std::move(weight),
+                       .offsets = std::move(offsets),
+                       .elems = range[1] - range[0],
+                       .sha256 = part.At("sha256").value().Text().value()});
+    }
+  }
+  return parts;
+}
+
+// The part's elements in the view, in the order of the rank's memory.
+Bytes ReadPart(const CheckpointSource& view, const StoredPart& part) {
+  const std::string field = part.bucket.substr(part.bucket.rfind('.') + 1);
+  const GlobalTensor* const weight = view.index().FindTensor(part.weight);
+  const GlobalTensor* const state =
+      view.index().FindTensor(fmt::format("optimizer.state.{}.{}", field, part.weight));
+  if (weight == nullptr || state == nullptr) return {};
+  Bytes bytes;
+  for (const Chunk& chunk : view.index().chunks(*weight)) {
+    Box box = view.index().box(chunk);
+    if (box.offsets != part.offsets) continue;
+    const auto append = [&] {
+      Bytes read(static_cast<std::uint64_t>(NumElements(box.sizes)) * sizeof(float));
+      EXPECT_THAT(ReadBox(view, *state, box, read, kBudget), IsOk());
+      Append(read, bytes);
+    };
+    append();
+    if (NumElements(box.sizes) == part.elems) break;
+    // Gate and up: the other half of the rows.
+    const std::size_t rows = box.sizes.size() - 2;
+    box.offsets[rows] += weight->shape[rows] / 2;
+    append();
+    break;
+  }
+  return bytes;
+}
+
+std::vector<std::string> CasesWithBuffers() {
+  std::vector<std::string> names = testing::GoldenCases("torch_dist");
+  std::erase_if(names, [](const std::string& name) {
+    return name.find("dp_reshardable") == std::string::npos;
+  });
+  return names;
+}
+
+class UnpackedGoldenTest : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Cases, UnpackedGoldenTest, ::testing::ValuesIn(CasesWithBuffers()),
+                         [](const auto& golden) { return golden.param; });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(UnpackedGoldenTest);
+
+TEST_P(UnpackedGoldenTest, FindsEveryParameterWhereMegatronPutIt) {
+  const testing::GoldenCase golden = testing::LoadGolden("torch_dist", GetParam());
+  auto source = Source::Open(PosixStorage(), testing::IterationOf(golden));
+  ASSERT_THAT(source, IsOk());
+  const auto view = UnpackBuffers(std::shared_ptr<const CheckpointSource>(std::move(*source)));
+  ASSERT_THAT(view, IsOk());
+  const std::vector<StoredPart> parts = StoredParts(golden.directory);
+  EXPECT_FALSE(parts.empty());
+  for (const StoredPart& part : parts) {
+    SCOPED_TRACE(part.bucket + " " + part.weight);
+    EXPECT_EQ(HashHex(HashAlgorithm::kSha256, ReadPart(**view, part)), part.sha256);
+  }
+  for (const GlobalTensor& tensor : (*view)->index().tensors()) {
+    EXPECT_THAT(tensor.key, ::testing::Not(HasSubstr("optimizer.distributed.")));
+  }
+  EXPECT_TRUE(ValidateIndex(**view).empty());
+}
+
+// A small model in memory, and a buffer of one bucket.
+class UnpackedBuffersTest : public ::testing::Test {
+ protected:
+  static Bytes Floats(const std::vector<float>& values) {
+    Bytes bytes(values.size() * sizeof(float));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      StoreLe(values[i], bytes.data() + i * sizeof(float));
+    }
+    return bytes;
+  }
+  static std::vector<float> Repeated(float value) { return std::vector<float>(64, value); }
+
+  void AddWeight(const std::string& key, const std::vector<float>& values) {
+    const bool is_stacked = key.find(".layers.") != std::string::npos;
+    const auto count = static_cast<std::int64_t>(values.size());
+    tensors_.push_back(
+        {key, DType::kFloat32, is_stacked ? Dims{1, count} : Dims{count}, Floats(values)});
+  }
+  // `fields`: what is kept for parameters, the last one first.
+  void AddBucket(const std::vector<std::vector<float>>& parameters) {
+    std::vector<float> exact;
+    for (const auto& values : parameters) exact.insert(exact.end(), values.begin(), values.end());
+    std::vector<float> moment(exact.size());
+    for (std::size_t i = 0; i < moment.size(); ++i) moment[i] = static_cast<float>(i);
+    const auto count = static_cast<std::int64_t>(exact.size());
+    tensors_.push_back({kBucket + "param", DType::kFloat32, {count}, Floats(exact)});
+    tensors_.push_back({kBucket + "exp_avg", DType::kFloat32, {count}, Floats(moment)});
+  }
+  Result<std::shared_ptr<const CheckpointSource>> Unpack() {
+    auto source = MakeMemorySource(tensors_);
+    EXPECT_THAT(source, IsOk());
+    return UnpackBuffers(std::shared_ptr<const CheckpointSource>(std::move(*source)));
+  }
+  // The first element of what is kept for a weight: its place in the buffer.
+  static float PlaceOfWeight(const CheckpointSource& view, const std::string& weight) {
+    const GlobalTensor* const moment = view.index().FindTensor("optimizer.state.exp_avg." + weight);
+    if (moment == nullptr) return -1;
+    Bytes bytes(static_cast<std::uint64_t>(NumElements(moment->shape)) * sizeof(float));
+    EXPECT_THAT(ReadBox(view, *moment, WholeBox(moment->shape), bytes, kBudget), IsOk());
+    return LoadLe<float>(bytes.data());
+  }
+
+  const std::string kBucket =
+      "optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.float32, torch.float32)."
+      "bucket_idx_0.";
+  std::vector<MemoryTensor> tensors_;
+};
+
+constexpr const char* kQueryNorm = "decoder.layers.self_attention.q_layernorm.weight";
+constexpr const char* kKeyNorm = "decoder.layers.self_attention.k_layernorm.weight";
+constexpr const char* kNormBefore = "decoder.layers.self_attention.linear_qkv.layer_norm_weight";
+constexpr const char* kProjection = "decoder.layers.self_attention.linear_proj.weight";
+constexpr const char* kQueries = "decoder.layers.self_attention.linear_qkv.weight";
+
+TEST_F(UnpackedBuffersTest, TellsEqualVectorsApartByTheOrderOfModules) {
+  AddWeight(kQueryNorm, Repeated(1));
+  AddWeight(kKeyNorm, Repeated(1));
+  AddWeight("embedding.word_embeddings.weight", Repeated(2));
+  AddWeight("output_layer.weight", Repeated(3));
+  AddBucket({Repeated(3), Repeated(1), Repeated(1), Repeated(2)});
+  const auto view = Unpack();
+  ASSERT_THAT(view, IsOk());
+  EXPECT_EQ(PlaceOfWeight(**view, kKeyNorm), 64);
+  EXPECT_EQ(PlaceOfWeight(**view, kQueryNorm), 128);
+}
+
+// Transformer Engine's projection has the norm before it, which lies behind the attention's output.
+TEST_F(UnpackedBuffersTest, KnowsBothPlacesOfTheNormBeforeTheAttention) {
+  for (const bool in_projection : {false, true}) {
+    tensors_.clear();
+    AddWeight(kNormBefore, Repeated(1));
+    AddWeight(kQueryNorm, Repeated(1));
+    AddWeight(kProjection, Repeated(2));
+    AddWeight(kQueries, Repeated(3));
+    if (in_projection) {
+      AddBucket({Repeated(1), Repeated(3), Repeated(1), Repeated(2)});
+    } else {
+      AddBucket({Repeated(1), Repeated(3), Repeated(2), Repeated(1)});
+    }
+    const auto view = Unpack();
+    ASSERT_THAT(view, IsOk());
+    EXPECT_EQ(PlaceOfWeight(**view, kQueryNorm), 0);
+    EXPECT_EQ(PlaceOfWeight(**view, kNormBefore), in_projection ? 128 : 192);
+  }
+}
+
+TEST_F(UnpackedBuffersTest, RefusesEqualVectorsOfUnknownOrder) {
+  AddWeight("decoder.layers.mixer.a.weight", Repeated(1));
+  AddWeight("decoder.layers.mixer.b.weight", Repeated(1));
+  AddBucket({Repeated(1), Repeated(1)});
+  const auto view = Unpack();
+  ASSERT_THAT(view, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(view.status().first().message, HasSubstr("two parameters fit"));
+  EXPECT_THAT(view.status().first().actual, HasSubstr("mixer.a.weight"));
+}
+
+TEST_F(UnpackedBuffersTest, RefusesAnotherOrderThanThatOfModules) {
+  AddWeight("embedding.word_embeddings.weight", Repeated(2));
+  AddWeight("output_layer.weight", Repeated(3));
+  AddBucket({Repeated(2), Repeated(3)});
+  EXPECT_THAT(Unpack(), FailsWith(ErrorKind::kUnsupported));
+}
+
+TEST_F(UnpackedBuffersTest, NamesValuesThatRoundToNoWeight) {
+  AddWeight("embedding.word_embeddings.weight", Repeated(2));
+  AddWeight("output_layer.weight", Repeated(3));
+  AddBucket({Repeated(3), Repeated(2.5)});
+  const auto view = Unpack();
+  ASSERT_THAT(view, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(view.status().first().actual, HasSubstr("element 64 of bucket 0"));
+}
+
+TEST_F(UnpackedBuffersTest, RefusesABufferWithoutExactValues) {
+  AddWeight("embedding.word_embeddings.weight", Repeated(2));
+  tensors_.push_back({kBucket + "exp_avg", DType::kFloat32, {64}, Floats(Repeated(0))});
+  EXPECT_THAT(Unpack(), FailsWith(ErrorKind::kMissing));
+}
+
+TEST_F(UnpackedBuffersTest, RefusesFieldsOfAnotherSize) {
+  AddWeight("embedding.word_embeddings.weight", Repeated(2));
+  AddBucket({Repeated(2)});
+  tensors_.back().shape = {32};
+  tensors_.back().values.resize(32 * sizeof(float));
+  EXPECT_THAT(Unpack(), FailsWith(ErrorKind::kBadMetadata));
+}
+
+TEST_F(UnpackedBuffersTest, LeavesACheckpointWithoutBuffersAsItIs) {
+  AddWeight("embedding.word_embeddings.weight", Repeated(2));
+  const std::shared_ptr<const CheckpointSource> source = MakeMemorySource(tensors_).value();
+  const auto view = UnpackBuffers(source);
+  ASSERT_THAT(view, IsOk());
+  EXPECT_EQ(*view, source);
+}
+
+}  // namespace
+}  // namespace ckpt::torch_dist
