@@ -152,10 +152,9 @@ Status RefuseBoth(const Order& one, const Order& other,
   const PlacedParameter& second = b == other.end() ? other.back() : *b;
   return Error(ErrorKind::kUnsupported, "two parameters fit the same place in the buffer")
       .Expected("one parameter whose weight its exact values round to")
-      .Actual(fmt::format("{}, {}, at element {} of bucket {}",
-                          Describe(parameters[first.parameter]),
-                          Describe(parameters[second.parameter]), first.begin.elem,
-                          first.begin.bucket));
+      .Actual(fmt::format(
+          "{}, {}, at element {} of bucket {}", Describe(parameters[first.parameter]),
+          Describe(parameters[second.parameter]), first.begin.elem, first.begin.bucket));
 }
 
 }  // namespace

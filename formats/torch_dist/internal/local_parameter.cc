@@ -20,8 +20,8 @@ constexpr std::string_view kInExperts = ".experts.experts.";
 
 // Which leading dims of a weight count layers and experts.
 struct KeyForm {
-  std::string name;                    // without the layer's number
-  std::optional<std::int64_t> layer;   // the key says it
+  std::string name;                   // without the layer's number
+  std::optional<std::int64_t> layer;  // the key says it
   bool stacks_layers = false;
   bool stacks_experts = false;
 
@@ -85,16 +85,16 @@ void AddParameters(const CheckpointIndex& index, const GlobalTensor& weight,
     for (std::size_t d = 0; d < form.leading(); ++d) is_one = is_one && box.sizes[d] == 1;
     const std::optional<Slice> slice = SliceOf(box, weight.shape, form.leading());
     if (!is_one || !slice) continue;
-    LocalParameter parameter = {.weight = &weight,
-                                .name = form.name,
-                                .layer = form.stacks_layers ? box.offsets[0]
-                                                            : form.layer.value_or(0),
-                                .expert = form.stacks_experts ? box.offsets[form.leading() - 1] : 0,
-                                .boxes = {box},
-                                .elems = NumElements(box.sizes),
-                                .slice = slice->number,
-                                .num_slices = slice->count,
-                                .may_be_gated = MayBeGated(form.name)};
+    LocalParameter parameter = {
+        .weight = &weight,
+        .name = form.name,
+        .layer = form.stacks_layers ? box.offsets[0] : form.layer.value_or(0),
+        .expert = form.stacks_experts ? box.offsets[form.leading() - 1] : 0,
+        .boxes = {box},
+        .elems = NumElements(box.sizes),
+        .slice = slice->number,
+        .num_slices = slice->count,
+        .may_be_gated = MayBeGated(form.name)};
     const std::int64_t half = slice->count / 2;
     const bool is_gate = parameter.may_be_gated && slice->dim == form.leading() &&
                          slice->count % 2 == 0 && slice->number < half;

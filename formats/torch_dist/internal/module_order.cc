@@ -1,7 +1,7 @@
 #include "formats/torch_dist/internal/module_order.h"
 
 #include <algorithm>
-#include <span>
+#include <string>
 
 namespace ckpt::torch_dist {
 namespace {
@@ -27,28 +27,47 @@ constexpr std::array kOuter = {Outer{"embedding.word_embeddings.weight", kEmbedd
 // Of a TransformerLayer, with the attention's norm as a module of its own. Attention.__init__ makes
 // the output's projection before its subclasses make theirs.
 constexpr std::array<std::string_view, 41> kNormsApart = {
-    "input_layernorm.weight", "input_layernorm.bias",
-    "self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias",
+    "input_layernorm.weight",
+    "input_layernorm.bias",
+    "self_attention.linear_qkv.layer_norm_weight",
+    "self_attention.linear_qkv.layer_norm_bias",
     "self_attention.core_attention.softmax_offset",
-    "self_attention.linear_proj.weight", "self_attention.linear_proj.bias",
-    "self_attention.linear_q_proj.weight", "self_attention.linear_q_down_proj.weight",
-    "self_attention.linear_q_up_proj.weight", "self_attention.linear_kv_down_proj.weight",
+    "self_attention.linear_proj.weight",
+    "self_attention.linear_proj.bias",
+    "self_attention.linear_q_proj.weight",
+    "self_attention.linear_q_down_proj.weight",
+    "self_attention.linear_q_up_proj.weight",
+    "self_attention.linear_kv_down_proj.weight",
     "self_attention.linear_kv_up_proj.weight",
-    "self_attention.linear_qkv.weight", "self_attention.linear_qkv.bias",
+    "self_attention.linear_qkv.weight",
+    "self_attention.linear_qkv.bias",
     "self_attention.linear_q_up_proj.layer_norm_weight",
-    "self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias",
-    "self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias",
-    "self_attention.linear_kv_up_proj.layer_norm_weight", "self_attention.kv_layernorm.weight",
-    "pre_mlp_layernorm.weight", "pre_mlp_layernorm.bias",
-    "mlp.linear_fc1.layer_norm_weight", "mlp.linear_fc1.layer_norm_bias",
-    "mlp.linear_fc1.weight", "mlp.linear_fc1.bias",
-    "mlp.linear_fc2.weight", "mlp.linear_fc2.bias",
-    "mlp.router.weight", "mlp.router.bias",
-    "mlp.experts.experts.linear_fc1.weight", "mlp.experts.experts.linear_fc1.bias",
-    "mlp.experts.experts.linear_fc2.weight", "mlp.experts.experts.linear_fc2.bias",
-    "mlp.shared_experts.linear_fc1.weight", "mlp.shared_experts.linear_fc1.bias",
-    "mlp.shared_experts.linear_fc2.weight", "mlp.shared_experts.linear_fc2.bias",
-    "mlp.shared_experts.gate_weight", "mlp.shared_experts.gate_bias"};
+    "self_attention.q_layernorm.weight",
+    "self_attention.q_layernorm.bias",
+    "self_attention.k_layernorm.weight",
+    "self_attention.k_layernorm.bias",
+    "self_attention.linear_kv_up_proj.layer_norm_weight",
+    "self_attention.kv_layernorm.weight",
+    "pre_mlp_layernorm.weight",
+    "pre_mlp_layernorm.bias",
+    "mlp.linear_fc1.layer_norm_weight",
+    "mlp.linear_fc1.layer_norm_bias",
+    "mlp.linear_fc1.weight",
+    "mlp.linear_fc1.bias",
+    "mlp.linear_fc2.weight",
+    "mlp.linear_fc2.bias",
+    "mlp.router.weight",
+    "mlp.router.bias",
+    "mlp.experts.experts.linear_fc1.weight",
+    "mlp.experts.experts.linear_fc1.bias",
+    "mlp.experts.experts.linear_fc2.weight",
+    "mlp.experts.experts.linear_fc2.bias",
+    "mlp.shared_experts.linear_fc1.weight",
+    "mlp.shared_experts.linear_fc1.bias",
+    "mlp.shared_experts.linear_fc2.weight",
+    "mlp.shared_experts.linear_fc2.bias",
+    "mlp.shared_experts.gate_weight",
+    "mlp.shared_experts.gate_bias"};
 
 // What comes before a projection that has the norm before it: a norm in it is registered first.
 constexpr std::string_view kNormIn = ".layer_norm_";

@@ -197,8 +197,8 @@ Result<std::vector<BufferStep>> StepsFrom(const BufferPosition& begin, const Glo
     const auto equal = of_size.find(AsText(sample));
     if (equal == of_size.end()) continue;
     const bool is_last = end == bucket_elems;
-    const BufferPosition next = is_last ? BufferPosition{begin.bucket + 1, 0}
-                                        : BufferPosition{begin.bucket, Aligned(end)};
+    const BufferPosition next =
+        is_last ? BufferPosition{begin.bucket + 1, 0} : BufferPosition{begin.bucket, Aligned(end)};
     for (const std::size_t parameter : equal->second) {
       steps.push_back({.parameter = parameter, .next = next});
     }
@@ -337,8 +337,7 @@ class UnpackedSource final : public CheckpointSource {
       const GlobalTensor& exact = *rows[begin.bucket]->find(kMainWeight)->second;
       if (bucket != begin.bucket) borders = Borders(packed_->index(), exact);
       bucket = begin.bucket;
-      CKPT_ASSIGN_OR_RETURN(steps[begin],
-                            StepsFrom(begin, exact, borders, dtype, prints, reader_));
+      CKPT_ASSIGN_OR_RETURN(steps[begin], StepsFrom(begin, exact, borders, dtype, prints, reader_));
       for (const BufferStep& step : steps[begin]) reached.insert(step.next);
     }
     return steps;
