@@ -102,6 +102,16 @@ Order Follow(const Way& last, bool turn) {
   return order;
 }
 
+// Whether the same parts of weights lie in the same places. A tied embedding and its copy as the
+// head are the same.
+bool IsSame(const Order& one, const Order& other, std::span<const LocalParameter> parameters) {
+  return std::ranges::equal(one, other, [&](const PlacedParameter& a, const PlacedParameter& b) {
+    const LocalParameter& first = parameters[a.parameter];
+    const LocalParameter& second = parameters[b.parameter];
+    return a.begin == b.begin && first.weight == second.weight && first.boxes == second.boxes;
+  });
+}
+
 // Up to two orders that the assumption leaves open.
 std::vector<Order> FindOrders(const BufferSteps& steps, BufferPosition end,
                               std::span<const LocalParameter> parameters,
@@ -111,7 +121,7 @@ std::vector<Order> FindOrders(const BufferSteps& steps, BufferPosition end,
   for (const Way& way : ways[end]) {
     orders.push_back(Follow(way, false));
     Order other = Follow(way, true);
-    if (other != orders.back()) orders.push_back(std::move(other));
+    if (!IsSame(other, orders.back(), parameters)) orders.push_back(std::move(other));
     if (orders.size() > 1) break;
   }
   return orders;
@@ -169,7 +179,7 @@ Result<std::vector<PlacedParameter>> FindOrder(const BufferSteps& steps, BufferP
     for (Order& order : FindOrders(steps, end, parameters, assumption)) {
       if (!found) {
         found = std::move(order);
-      } else if (*found != order) {
+      } else if (!IsSame(*found, order, parameters)) {
         return RefuseBoth(*found, order, parameters);
       }
     }

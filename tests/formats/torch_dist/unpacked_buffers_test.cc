@@ -221,6 +221,15 @@ TEST_F(UnpackedBuffersTest, KnowsBothPlacesOfTheNormBeforeTheAttention) {
   }
 }
 
+// A last stage without layers has the copy of a tied embedding alone.
+TEST_F(UnpackedBuffersTest, KnowsTheCopyOfATiedEmbedding) {
+  AddWeight("embedding.word_embeddings.weight", Repeated(2));
+  AddBucket({Repeated(2)});
+  const auto view = Unpack();
+  ASSERT_THAT(view, IsOk());
+  EXPECT_EQ(PlaceOfWeight(**view, "embedding.word_embeddings.weight"), 0);
+}
+
 TEST_F(UnpackedBuffersTest, RefusesEqualVectorsOfUnknownOrder) {
   AddWeight("decoder.layers.mixer.a.weight", Repeated(1));
   AddWeight("decoder.layers.mixer.b.weight", Repeated(1));
