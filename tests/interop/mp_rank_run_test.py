@@ -16,6 +16,7 @@ CONFIGS = {
     "tied": lambda: transformers.Qwen3Config(**SHAPE, hidden_size=64, intermediate_size=96, head_dim=16, tie_word_embeddings=True),
     # No size is a multiple of 64: buffers have gaps, which depend on the buckets.
     "gaps": lambda: transformers.Qwen3Config(**SHAPE, hidden_size=36, intermediate_size=20, head_dim=10, tie_word_embeddings=True),
+    "biases": lambda: transformers.Qwen2Config(**SHAPE, hidden_size=64, intermediate_size=96, tie_word_embeddings=False),
     "mla": lambda: transformers.DeepseekV3Config(**(SHAPE | {"num_key_value_heads": 4}), hidden_size=64, intermediate_size=96,
                                                  moe_intermediate_size=32, q_lora_rank=24, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=16,
                                                  n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, first_k_dense_replace=1, n_shared_experts=1,
@@ -29,11 +30,11 @@ CASES = [("llama", "1,2,2,1,2", "distributed"), ("llama", "1,2,2,1,1", "plain", 
          ("llama", "1,1,1,1,1", "plain", "--sgd"), ("tied", "2,2,1,1,1", "plain", "--sgd", "--fp32"),
          ("llama", "1,2,1,1,1", "plain", "--decoupled"), ("tied", "2,2,1,1,1", "plain", "--decoupled"),
          ("moe", "1,1,1,2,2", "distributed", "--decoupled")]
-# Slow: new norms are all ones in bfloat16 still, so that values do not tell them apart.
+# Slow: norms are all ones in bfloat16 still, so that values do not tell them apart.
 BUFFERS = [(*case, "--buffers") for case in CASES if case[2] == "distributed"] + [
     (name, sizes, "distributed", "--buffers", *options) for name, sizes, *options in (
         ("tied", "2,2,1,1,1", "--slow"), ("moe", "1,2,1,2,2", "--slow"), ("llama", "1,1,1,1,2", "--fp32"), ("mla", "1,1,1,1,2"),
-        ("mla", "1,1,1,2,2", "--slow"))]
+        ("mla", "1,1,1,2,2", "--slow"), ("biases", "2,1,1,1,1", "--slow"))]
 # The same, whose buffers are cut in buckets of so many elements.
 GAPS = [("1,1,1,1,2", 3000), ("2,2,2,1,1", 700), ("1,2,1,1,2", None)]
 # Forms with names of their own for weights, exact values and moments.
@@ -99,7 +100,7 @@ def test_buffers_are_the_training_state(case, trained, tmp_path):
     is_same_run(run / "buffers", run / "core", tmp_path)
 
 
-@pytest.mark.parametrize("case", BUFFERS[-4:], ids=lambda case: " ".join(case))
+@pytest.mark.parametrize("case", BUFFERS[-5:], ids=lambda case: " ".join(case))
 def test_buffers_of_the_newer_version(case, trained, tmp_path):
     run = trained(*case, version="0.19.2")
     is_same_run(run / "buffers", run / "core", tmp_path)

@@ -42,6 +42,36 @@ struct Way {
   std::array<const Way*, 2> before = {};
 };
 
+// The layer that a parameter belongs to: the name before its number, and the number.
+using Layer = std::pair<std::string, std::int64_t>;
+std::optional<Layer> LayerOf(const LocalParameter& parameter) {
+  const std::size_t layers = parameter.name.find(".layers.");
+  if (layers == std::string::npos) return std::nullopt;
+  return Layer(parameter.name.substr(0, layers), parameter.layer);
+}
+
+// A stage has whole layers, and of each a matrix that is like no other. So a vector that is equal in
+// all layers is of one that is known to be there.
+BufferSteps OfKnownLayers(const BufferSteps& steps, std::span<const LocalParameter> parameters) {
+  std::set<Layer> known;
+  for (const auto& [begin, candidates] : steps) {
+    std::set<std::optional<Layer>> layers;
+    for (const BufferStep& step : candidates) layers.insert(LayerOf(parameters[step.parameter]));
+    if (layers.size() == 1 && *layers.begin()) known.insert(**layers.begin());
+  }
+  BufferSteps kept = steps;
+  for (auto& [begin, candidates] : kept) {
+    std::vector<BufferStep> of_known;
+    for (const BufferStep& step : candidates) {
+      const std::optional<Layer> layer = LayerOf(parameters[step.parameter]);
+      if (!layer || known.contains(*layer)) of_known.push_back(step);
+    }
+    // Where vectors have a buffer of their own, no layer is known.
+    if (!of_known.empty()) candidates = std::move(of_known);
+  }
+  return kept;
+}
+
 // Ways by where they end.
 using Ways = std::map<BufferPosition, std::deque<Way>>;
 
@@ -169,8 +199,9 @@ Status RefuseBoth(const Order& one, const Order& other,
 
 }  // namespace
 
-Result<std::vector<PlacedParameter>> FindOrder(const BufferSteps& steps, BufferPosition end,
+Result<std::vector<PlacedParameter>> FindOrder(const BufferSteps& all_steps, BufferPosition end,
                                                std::span<const LocalParameter> parameters) {
+  const BufferSteps steps = OfKnownLayers(all_steps, parameters);
   std::vector<Assumption> assumptions;
   AddAssumptions(parameters, true, assumptions);
   AddAssumptions(parameters, false, assumptions);

@@ -37,8 +37,9 @@ struct PlacedParameter {
 };
 
 // The way from the begin of the buffer to `end` that a rank can have taken: from the last
-// parameter of its module to the first, all of one tensor rank, gated or not. What values alone
-// leave open, equal vectors such as new norms, follows so from what lies around them.
+// parameter of its module to the first, all of one tensor rank, gated or not, in layers of which it
+// has more. What values alone leave open, equal vectors such as new norms, follows so from what
+// lies around them.
 //
 // Numbers of parameters are positions in `parameters`. Errors: kNotFound (there is no way),
 // kUnsupported (there are several; two parameters between which nothing decides).

@@ -1,6 +1,7 @@
 // Buffers of a distributed optimizer, which do not say where a parameter lies in them.
 #include "formats/torch_dist/internal/unpacked_buffers.h"
 
+#include <cctype>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -148,20 +149,21 @@ class UnpackedBuffersTest : public ::testing::Test {
   static std::vector<float> Repeated(float value) { return std::vector<float>(64, value); }
 
   void AddWeight(const std::string& key, const std::vector<float>& values) {
-    const bool is_stacked = key.find(".layers.") != std::string::npos;
+    const std::size_t layers = key.find(".layers.");
+    const bool is_stacked = layers != std::string::npos && std::isdigit(key[layers + 8]) == 0;
     const auto count = static_cast<std::int64_t>(values.size());
     tensors_.push_back(
         {key, DType::kFloat32, is_stacked ? Dims{1, count} : Dims{count}, Floats(values)});
   }
-  // `fields`: what is kept for parameters, the last one first.
-  void AddBucket(const std::vector<std::vector<float>>& parameters) {
+  // Exact values of a group's parameters, the last one first, and moments that count elements.
+  void AddBucket(const std::vector<std::vector<float>>& parameters, int group = 0) {
     std::vector<float> exact;
     for (const auto& values : parameters) exact.insert(exact.end(), values.begin(), values.end());
     std::vector<float> moment(exact.size());
     for (std::size_t i = 0; i < moment.size(); ++i) moment[i] = static_cast<float>(i);
     const auto count = static_cast<std::int64_t>(exact.size());
-    tensors_.push_back({kBucket + "param", DType::kFloat32, {count}, Floats(exact)});
-    tensors_.push_back({kBucket + "exp_avg", DType::kFloat32, {count}, Floats(moment)});
+    tensors_.push_back({BucketOf(group) + "param", DType::kFloat32, {count}, Floats(exact)});
+    tensors_.push_back({BucketOf(group) + "exp_avg", DType::kFloat32, {count}, Floats(moment)});
   }
   Result<std::shared_ptr<const CheckpointSource>> Unpack() {
     auto source = MakeMemorySource(tensors_);
@@ -177,9 +179,13 @@ class UnpackedBuffersTest : public ::testing::Test {
     return LoadLe<float>(bytes.data());
   }
 
-  const std::string kBucket =
-      "optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.float32, torch.float32)."
-      "bucket_idx_0.";
+  static std::string BucketOf(int group) {
+    return fmt::format(
+        "optimizer.distributed.dp_group_idx_{}.gbuf_idx_0.dtype_(torch.float32, torch.float32)."
+        "bucket_idx_0.",
+        group);
+  }
+
   std::vector<MemoryTensor> tensors_;
 };
 
@@ -221,6 +227,27 @@ TEST_F(UnpackedBuffersTest, KnowsBothPlacesOfTheNormBeforeTheAttention) {
   }
 }
 
+// Nothing lies before the first norm of a later stage, but its layer is known by its matrices.
+TEST_F(UnpackedBuffersTest, TakesVectorsOfLayersThatAreThere) {
+  const auto of_layer = [](int layer, const std::string& name) {
+    return fmt::format("decoder.layers.{}.{}", layer, name);
+  };
+  for (int layer = 0; layer < 2; ++layer) {
+    AddWeight(of_layer(layer, "input_layernorm.weight"), Repeated(1));
+    AddWeight(of_layer(layer, "self_attention.linear_proj.weight"),
+              Repeated(static_cast<float>(2 + layer)));
+    AddWeight(of_layer(layer, "pre_mlp_layernorm.weight"), Repeated(1));
+  }
+  AddBucket({Repeated(1), Repeated(2), Repeated(1)}, 0);
+  AddBucket({Repeated(1), Repeated(3), Repeated(1)}, 1);
+  const auto view = Unpack();
+  ASSERT_THAT(view, IsOk());
+  for (int layer = 0; layer < 2; ++layer) {
+    EXPECT_EQ(PlaceOfWeight(**view, of_layer(layer, "pre_mlp_layernorm.weight")), 0);
+    EXPECT_EQ(PlaceOfWeight(**view, of_layer(layer, "input_layernorm.weight")), 128);
+  }
+}
+
 // A last stage without layers has the copy of a tied embedding alone.
 TEST_F(UnpackedBuffersTest, KnowsTheCopyOfATiedEmbedding) {
   AddWeight("embedding.word_embeddings.weight", Repeated(2));
@@ -258,7 +285,7 @@ TEST_F(UnpackedBuffersTest, NamesValuesThatRoundToNoWeight) {
 
 TEST_F(UnpackedBuffersTest, RefusesABufferWithoutExactValues) {
   AddWeight("embedding.word_embeddings.weight", Repeated(2));
-  tensors_.push_back({kBucket + "exp_avg", DType::kFloat32, {64}, Floats(Repeated(0))});
+  tensors_.push_back({BucketOf(0) + "exp_avg", DType::kFloat32, {64}, Floats(Repeated(0))});
   EXPECT_THAT(Unpack(), FailsWith(ErrorKind::kMissing));
 }
 

@@ -6,7 +6,7 @@
 Every rank builds its part of the GPTModel that `args` in FOLDER (torch_dist) describe, and loads FOLDER into it. Its optimizer is that
 of KIND, `distributed` or `plain`, and steps with random gradients. OUT/legacy is what Megatron-LM saves with `--ckpt-format torch`;
 OUT/core is the same as torch_dist in the form fully_reshardable, by dist_checkpointing; with --buffers, so is OUT/buffers in the form
-dp_reshardable. With --slow, weights change by less than their bfloat16 copies show.
+dp_reshardable. With --slow, vectors begin with ones, and weights change by less than their bfloat16 copies show.
 """
 import json
 import os
@@ -34,7 +34,8 @@ RANKS = TENSOR * PIPELINE * DATA  # experts are divided over the data-parallel r
 BUCKET = int(sys.argv[sys.argv.index("--bucket") + 1]) if "--bucket" in sys.argv else None
 STEPS, ITERATION, SAMPLES = 3, 7, 56
 HAS_BUFFERS = "--buffers" in sys.argv
-RATE = 1e-6 if "--slow" in sys.argv else 0.01
+IS_SLOW = "--slow" in sys.argv
+RATE = 1e-6 if IS_SLOW else 0.01
 
 
 def describe_run(args):
@@ -49,6 +50,15 @@ def describe_run(args):
     args.decoupled_lr, args.decoupled_min_lr = (0.003, 0.0003) if "--decoupled" in sys.argv else (None, None)
     if "--fp32" in sys.argv:
         args.bf16 = False
+
+
+def fill_vectors(parts):
+    """As new norms are, and equal as new biases are."""
+    with torch.no_grad():
+        for part in parts:
+            for parameter in part.parameters():
+                if parameter.dim() == 1:
+                    parameter.fill_(1)
 
 
 def fill_gradients(parts, step):
@@ -101,6 +111,8 @@ def train_and_save():
     filesystem_async._process_memory = lambda: 0
     peer.expert_ranks = EXPERT
     rank = megatron_ranks.Rank(FOLDER, (TENSOR, PIPELINE, VIRTUAL, EXPERT), describe_run)
+    if IS_SLOW:
+        fill_vectors(rank.parts)
     optimizer, scheduler = optimizer_of(rank.args, rank.parts)
     for step in range(STEPS):
         fill_gradients(rank.parts, step)
