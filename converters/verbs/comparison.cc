@@ -5,45 +5,17 @@
 #include <set>
 #include <utility>
 
+#include "converters/verbs/internal/compare_runs.h"
+#include "converters/verbs/internal/pair_models.h"
 #include "converters/verbs/model_source.h"
+#include "converters/verbs/training_state.h"
 #include "core/checkpoint/validate.h"
-#include "core/layout/affine.h"
+#include "formats/registry/stored_run.h"
 
 namespace ckpt {
 namespace {
 
-constexpr char kPaddedVocabulary[] = "padded_vocab_size";
-
-using TensorsByKey = std::map<std::string, TensorAsked, std::less<>>;
 using Opened = std::shared_ptr<const OpenedCheckpoint>;
-
-// A stored tensor as it is.
-TensorAsked AskAsStored(const CheckpointIndex& index, std::size_t position) {
-  const GlobalTensor& tensor = index.tensors()[position];
-  TensorAsked asked{.key = tensor.key,
-                    .dtype = tensor.dtype,
-                    .shape = tensor.shape,
-                    .recipe = {.nests = {}, .source_dtype = tensor.dtype}};
-  if (!IsEmpty(WholeBox(tensor.shape))) {
-    asked.recipe.nests.push_back(
-        layout::IdentityNest(static_cast<std::uint32_t>(position), tensor.shape));
-  }
-  return asked;
-}
-
-// Takes whatever both have out of `a` and `b`.
-void PairUp(TensorsByKey a, TensorsByKey b, Comparison& comparison) {
-  for (auto& [key, asked] : a) {
-    const auto other = b.find(key);
-    if (other == b.end()) {
-      comparison.a.only.push_back(std::move(asked));
-      continue;
-    }
-    comparison.pairs.push_back({key, std::move(asked), std::move(other->second)});
-    b.erase(other);
-  }
-  for (auto& [key, asked] : b) comparison.b.only.push_back(std::move(asked));
-}
 
 TensorsByKey DeliverableTensors(const CheckpointSource& source, SideRest& rest) {
   std::set<std::string, std::less<>> damaged;
@@ -67,29 +39,29 @@ void PairStored(const CheckpointSource& a, const CheckpointSource& b, Comparison
   // A tensor that one side cannot deliver is not missing on the other.
   for (const Problem& problem : comparison.a.unreadable) tensors_b.erase(problem.tensor);
   for (const Problem& problem : comparison.b.unreadable) tensors_a.erase(problem.tensor);
-  PairUp(std::move(tensors_a), std::move(tensors_b), comparison);
+  PairUp(std::move(tensors_a), std::move(tensors_b), comparison.pairs, comparison.a.only,
+         comparison.b.only);
 }
 
-bool HasSameKeys(const CheckpointIndex& a, const CheckpointIndex& b) {
-  return std::ranges::equal(a.tensors(), b.tensors(), {}, &GlobalTensor::key, &GlobalTensor::key);
-}
-
-Result<ModelSource> Understand(Storage& storage, const Opened& checkpoint,
-                               const CompareOptions& options, const Path& assets) {
+// `config` is that of a checkpoint that says none.
+OpenModelOptions OptionsFor(const CompareOptions& options, const Path& assets,
+                            const layout::Configuration& config) {
   OpenModelOptions open;
   open.mapping = options.mapping;
   open.assets = assets;
+  open.config = config;
   open.allow_missing = true;
-  return UnderstandModel(storage, checkpoint, open);
+  return open;
 }
 
 // `model` again with the configuration of `other`, if it has no config.json of its own: then both
-// are read by one table.
-void BorrowAssets(Storage& storage, const Opened& checkpoint, const CompareOptions& options,
-                  const Result<ModelSource>& other, Result<ModelSource>& model) {
+// are read by one table. That of a run's arguments helps a model that nothing else describes.
+void BorrowConfiguration(Storage& storage, const Opened& checkpoint, const CompareOptions& options,
+                         const Result<ModelSource>& other, Result<ModelSource>& model) {
   const bool has_own = model.ok() && !model->assets.empty();
-  if (has_own || !other.ok() || other->assets.empty()) return;
-  Result<ModelSource> again = Understand(storage, checkpoint, options, other->assets);
+  if (has_own || !other.ok() || (model.ok() && other->assets.empty())) return;
+  Result<ModelSource> again =
+      UnderstandModel(storage, checkpoint, OptionsFor(options, other->assets, other->config));
   if (again.ok()) model = std::move(again);
 }
 
@@ -97,94 +69,91 @@ bool HasForm(const layout::ResolvedLayout& a, const layout::ResolvedLayout& b) {
   return a.naming == b.naming && a.choices == b.choices && a.prefix == b.prefix;
 }
 
-// `model` with as many rows of padding as `like` has, so that one naming gives both the same
-// shapes.
-ModelSource PaddedLike(ModelSource model, const ModelSource& like) {
-  model.config.erase(kPaddedVocabulary);
-  const auto padded = like.config.find(kPaddedVocabulary);
-  if (padded != like.config.end()) model.config.insert(*padded);
-  return model;
+// The training run in a model's checkpoint, if it holds one whose tensors are understood.
+Result<std::optional<TrainingState>> UnderstandRun(Storage& storage, const ModelSource& model,
+                                                   const CompareOptions& options, SideRest& rest) {
+  const OpenModelOptions open = OptionsFor(options, model.assets, model.config);
+  Result<std::optional<TrainingState>> tensors = UnderstandOptimizer(storage, model, open);
+  rest.holds_run = HoldsRun(*model.checkpoint) || (tensors.ok() && tensors->has_value());
+  if (!tensors.ok()) rest.not_a_run = std::move(tensors).status();
+  if (!tensors.ok() || !tensors->has_value()) return std::optional<TrainingState>();
+  Result<TrainingState> whole =
+      UnderstandTrainingState(storage, model.checkpoint, open, RunDetail::kWhole);
+  if (whole.ok()) return std::optional(*std::move(whole));
+  if (whole.status().kind() == ErrorKind::kChecksum) return std::move(whole).status();
+  rest.no_settings = std::move(whole).status();
+  return *std::move(tensors);
 }
 
-// A model's tensors under a naming.
-struct NamedTensors {
-  TensorsByKey weights;
-  TensorsByKey copies;  // of weights
-};
-
-Result<NamedTensors> TensorsUnder(const ModelSource& model, const layout::ResolvedLayout& like) {
-  CKPT_ASSIGN_OR_RETURN(ModelView view,
-                        ViewModel(model, like.naming, like.choices, MixedDtypes::kWiden));
-  // A prefix is no part of a form: the view has the table's first one.
-  NamedTensors named;
-  for (std::size_t t = 0; t < view.tensors.size(); ++t) {
-    TargetTensor& tensor = view.tensors[t];
-    std::string key = like.prefix + tensor.key.substr(view.layout.prefix.size());
-    TensorAsked asked{.key = key,
-                      .dtype = tensor.dtype,
-                      .shape = std::move(tensor.shape),
-                      .recipe = std::move(view.recipes[t])};
-    (view.derived[t] ? named.copies : named.weights).emplace(std::move(key), std::move(asked));
+// The keys of every moment of an optimizer, and of its exact weights, by what they are.
+std::map<std::string, std::set<std::string>> OptimizerKeys(const Opened& checkpoint) {
+  std::map<std::string, std::set<std::string>> keys;
+  const Result<std::vector<OptimizerTensors>> found = FindOptimizerTensors(*checkpoint);
+  if (!found.ok() || found->empty()) return keys;
+  for (const StoredMoment& moment : found->front().moments) {
+    for (const auto& [key, weight] : moment.weight_of) keys[moment.name].insert(key);
   }
-  return named;
+  for (const auto& [key, weight] : found->front().main_weights) keys[""].insert(key);
+  return keys;
 }
 
-// Pairs of each copy that `model` stores with what `other` holds of its original. `made` is `other`
-// in the naming of `model`.
-std::vector<std::pair<TensorAsked, TensorAsked>> StoredCopies(const ModelSource& model,
-                                                              NamedTensors& made) {
-  std::vector<std::pair<TensorAsked, TensorAsked>> pairs;
-  for (const std::uint32_t copy : model.match.derived_present) {
-    TensorAsked stored = AskAsStored(model.source().index(), model.match.positions[copy]);
-    const auto other = made.copies.find(stored.key);
-    if (other == made.copies.end()) continue;  // the original is absent there
-    pairs.emplace_back(std::move(stored), other->second);
-  }
-  return pairs;
+// Whether both optimizers keep the same under keys of which none is the same.
+bool HaveOtherOptimizerKeys(const Opened& a, const Opened& b) {
+  const auto keys_a = OptimizerKeys(a);
+  const auto keys_b = OptimizerKeys(b);
+  return std::ranges::any_of(keys_a, [&](const auto& kept) {
+    const auto other = keys_b.find(kept.first);
+    return other != keys_b.end() && std::ranges::none_of(kept.second, [&](const std::string& key) {
+             return other->second.contains(key);
+           });
+  });
 }
 
-Status PairModels(const ModelSource& a, const ModelSource& b, Comparison& comparison) {
-  const layout::ResolvedLayout& form_a = a.match.layout;
-  const layout::ResolvedLayout& form_b = b.match.layout;
+Status CompareModels(Storage& storage, const CompareOptions& options, const ModelSource& a,
+                     const ModelSource& b, Comparison& comparison) {
   comparison.is_of_models = true;
-  comparison.naming = form_a.naming;
+  comparison.naming = a.match.layout.naming;
   comparison.a.left_out = a.left_out;
   comparison.b.left_out = b.left_out;
-  CKPT_ASSIGN_OR_RETURN(NamedTensors own, TensorsUnder(a, form_a));
-  CKPT_ASSIGN_OR_RETURN(NamedTensors other, TensorsUnder(PaddedLike(b, a), form_a));
-  PairUp(std::move(own.weights), std::move(other.weights), comparison);
-
+  CKPT_ASSIGN_OR_RETURN(ModelPairs weights, PairModels(a, b));
+  comparison.a.only = std::move(weights.only_a);
+  comparison.b.only = std::move(weights.only_b);
+  comparison.pairs = std::move(weights.weights);
   std::set<std::string, std::less<>> keys;
   for (const TensorPair& pair : comparison.pairs) keys.insert(pair.key);
-  for (auto& [stored, made] : StoredCopies(a, other)) {
-    if (!keys.insert(stored.key).second) continue;
-    comparison.pairs.push_back({stored.key, std::move(stored), std::move(made)});
-  }
-  if (!b.match.derived_present.empty()) {
-    CKPT_ASSIGN_OR_RETURN(NamedTensors a_as_b, TensorsUnder(PaddedLike(a, b), form_b));
-    for (auto& [stored, made] : StoredCopies(b, a_as_b)) {
-      if (!keys.insert(stored.key).second) continue;
-      comparison.pairs.push_back({stored.key, std::move(made), std::move(stored)});
+  for (auto* const copies : {&weights.copies_in_a, &weights.copies_in_b}) {
+    for (TensorPair& pair : *copies) {
+      if (keys.insert(pair.key).second) comparison.pairs.push_back(std::move(pair));
     }
   }
+  CKPT_ASSIGN_OR_RETURN(const std::optional<TrainingState> run_a,
+                        UnderstandRun(storage, a, options, comparison.a));
+  CKPT_ASSIGN_OR_RETURN(const std::optional<TrainingState> run_b,
+                        UnderstandRun(storage, b, options, comparison.b));
+  if (run_a && run_b) comparison.b.not_a_run = CompareRuns({a, *run_a}, {b, *run_b}, comparison);
   std::ranges::sort(comparison.pairs, {}, &TensorPair::key);
   return OkStatus();
 }
 
 }  // namespace
 
+bool HaveSameKeys(const OpenedCheckpoint& a, const OpenedCheckpoint& b) {
+  return std::ranges::equal(a.source->index().tensors(), b.source->index().tensors(), {},
+                            &GlobalTensor::key, &GlobalTensor::key);
+}
+
 Result<Comparison> CompareCheckpoints(Storage& storage, const Opened& a, const Opened& b,
                                       const CompareOptions& options) {
   Comparison comparison;
   const bool asks_for_models = !options.mapping.empty();
-  if (!asks_for_models && HasSameKeys(a->source->index(), b->source->index())) {
+  if (!asks_for_models && HaveSameKeys(*a, *b)) {
     PairStored(*a->source, *b->source, comparison);
     return comparison;
   }
-  Result<ModelSource> model_a = Understand(storage, a, options, Path());
-  Result<ModelSource> model_b = Understand(storage, b, options, Path());
-  BorrowAssets(storage, a, options, model_b, model_a);
-  BorrowAssets(storage, b, options, model_a, model_b);
+  Result<ModelSource> model_a = UnderstandModel(storage, a, OptionsFor(options, {}, {}));
+  Result<ModelSource> model_b = UnderstandModel(storage, b, OptionsFor(options, {}, {}));
+  BorrowConfiguration(storage, a, options, model_b, model_a);
+  BorrowConfiguration(storage, b, options, model_a, model_b);
   for (const Result<ModelSource>* model : {&model_a, &model_b}) {
     if (model->ok()) continue;
     if (asks_for_models || model->status().kind() == ErrorKind::kChecksum) {
@@ -192,8 +161,9 @@ Result<Comparison> CompareCheckpoints(Storage& storage, const Opened& a, const O
     }
   }
   if (model_a.ok() && model_b.ok() &&
-      (asks_for_models || !HasForm(model_a->match.layout, model_b->match.layout))) {
-    CKPT_RETURN_IF_ERROR(PairModels(*model_a, *model_b, comparison));
+      (asks_for_models || !HasForm(model_a->match.layout, model_b->match.layout) ||
+       HaveOtherOptimizerKeys(a, b))) {
+    CKPT_RETURN_IF_ERROR(CompareModels(storage, options, *model_a, *model_b, comparison));
     return comparison;
   }
   if (!model_a.ok()) comparison.a.not_a_model = std::move(model_a).status();

@@ -2,7 +2,9 @@
 #ifndef CKPT_CONVERTERS_VERBS_COMPARISON_H_
 #define CKPT_CONVERTERS_VERBS_COMPARISON_H_
 
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,13 +12,15 @@
 #include "core/base/result.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/io/storage.h"
+#include "core/layout/value.h"
 #include "core/plan/conversion_plan.h"
 #include "formats/registry/registry.h"
 
 namespace ckpt {
 
 // One tensor of a side. The nests of the recipe count in the index of that side's checkpoint; they
-// make the tensor in its own dtype, or in one that holds the values of all its parts.
+// make the tensor in its own dtype, or in one that holds the values of all its parts. What stands
+// for a rounded copy on the other side is rounded to `dtype`.
 struct TensorAsked {
   std::string key;  // what the side itself calls it, if it is compared as it is stored
   DType dtype = DType::kFloat32;
@@ -25,7 +29,9 @@ struct TensorAsked {
 };
 
 struct TensorPair {
-  std::string key;  // in A's terms; of a copy that only B stores, in B's
+  // In A's terms; of a copy that only B stores, in B's. What belongs to an optimizer is called what
+  // it is stored as.
+  std::string key;
   TensorAsked a;
   TensorAsked b;
 };
@@ -36,7 +42,30 @@ struct SideRest {
   std::vector<LeftOutEntry> left_out;  // if models are compared: what is no weight of the model
   // Tensors that no reader may deliver, and why. They are in no other list.
   std::vector<Problem> unreadable;
-  Status not_a_model;  // why it is not understood as a model, if that was tried
+  Status not_a_model;      // why it is not understood as a model, if that was tried
+  bool holds_run = false;  // if models are compared: whether it holds anything of an optimizer
+  Status not_a_run;        // why the tensors of its optimizer take no part, if it has some
+  Status no_settings;      // why the settings of its run take no part, if its tensors do
+};
+
+// A setting of two runs that is not the same.
+struct DifferentSetting {
+  std::string name;  // "iteration"; of groups and of the schedule behind a prefix (run_settings.h)
+  layout::Value a;
+  layout::Value b;
+  // Of the settings of groups: for how many weights they differ so, and what A keeps of the first.
+  std::size_t num_tensors = 0;
+  std::string first_tensor = {};
+};
+
+// How often the optimizer updated, what its groups, the schedule and the progress say. The
+// arguments of the runs and their random states are not compared.
+struct RunComparison {
+  std::vector<DifferentSetting> different;  // in byte order of the name
+  std::vector<std::string> compared;        // names that both sides say, in byte order
+  std::vector<std::string> only_a;          // names that one side says
+  std::vector<std::string> only_b;
+  Status groups_unknown;  // why those of groups are not compared
 };
 
 // A pure function of both checkpoints' metadata.
@@ -46,21 +75,32 @@ struct Comparison {
   std::vector<TensorPair> pairs;  // in byte order of the key
   SideRest a;
   SideRest b;
+  std::optional<RunComparison> run;  // if both are compared as training runs
 };
 
 struct CompareOptions {
   Path mapping = {};  // a layout table for both in place of the built-in ones: compares models
 };
 
+// Whether their tensors have the same keys.
+[[nodiscard]] bool HaveSameKeys(const OpenedCheckpoint& a, const OpenedCheckpoint& b);
+
 // Checkpoints whose tensors have the same keys are compared as they are stored. Others are compared
 // as models if both are understood and have different namings, or forms of one: by weights, B in
 // the names and shapes of A. Rows that pad a vocabulary are zeros on both sides then, and copies
 // that a side stores of other tensors (a tied head) are pairs of their own. What is no model, or
-// has A's own naming, is compared as it is stored.
+// has A's own naming, is compared as it is stored, unless both keep an optimizer under other keys.
 //
-// A side without a config.json takes that of the other.
+// If both models are training runs, so is all that their optimizers keep: moments and exact
+// weights, under A's names and shapes. Where one side has rounded copies beside its exact weights
+// and the other does not, the exact weights of both are a pair, and each copy is one with the other
+// side's weight rounded.
 //
-// Errors: kChecksum (metadata or an object that says what model it is), those of the user's mapping
+// An optimizer that lies in buffers takes part if the caller sees its parameters (SeeParameters).
+//
+// A side without a config.json takes that of the other, or what the arguments of its run say.
+//
+// Errors: kChecksum (metadata or an object that says what model or run it is), those of the user's mapping
 // and, with one, all errors of UnderstandModel; those of ViewModel.
 Result<Comparison> CompareCheckpoints(Storage& storage,
                                       const std::shared_ptr<const OpenedCheckpoint>& a,

@@ -13,6 +13,7 @@
 #include "core/layout/affine.h"
 #include "core/plan/cut_items.h"
 #include "core/plan/plan_check.h"
+#include "core/tensor/box.h"
 #include "core/training/run_format.h"
 #include "formats/registry/stored_run.h"
 
@@ -141,7 +142,7 @@ class Planner {
       TargetTensor& tensor = view.tensors[t];
       const std::string name = tensor.key.substr(view.layout.prefix.size());
       if (view.derived[t] || !saved_.decays.contains(name)) continue;
-      tensor.key = of_run.main_weight_key(name);
+      tensor.key = of_run.main_weight_key(name, saved_.target.forms);
       Add(std::move(tensor), std::move(view.recipes[t]));
     }
     return OkStatus();
@@ -197,13 +198,18 @@ Result<WritePlan> PlanAnyTensors(const SavedTensors& saved, std::vector<RunObjec
   return std::move(created.plan);
 }
 
-// The items of a tensor are its blocks of rows, in order.
+// The items of a tensor are its blocks of rows, or parts of these, in order.
 std::vector<int> WritersOf(const WritePlan& plan, const RowsByKey& rows) {
   std::vector<int> writers;
-  std::vector<std::size_t> next(plan.tensors.size(), 0);
+  std::vector<std::size_t> current(plan.tensors.size(), 0);
   for (const WriteItem& item : plan.items) {
-    const RowsFromFile& block = rows.at(plan.tensors[item.tensor].key)[next[item.tensor]++];
-    writers.push_back(static_cast<int>(block.file));
+    const std::vector<RowsFromFile>& blocks = rows.at(plan.tensors[item.tensor].key);
+    const auto has_item = [&](const RowsFromFile& block) {
+      return block.box == item.box || Intersect(block.box, item.box) == item.box;
+    };
+    std::size_t& at = current[item.tensor];
+    while (!has_item(blocks.at(at))) ++at;
+    writers.push_back(static_cast<int>(blocks[at].file));
   }
   return writers;
 }

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "formats/registry/stored_run.h"
 
@@ -46,7 +47,42 @@ Result<ModelSource> UnderstandMainWeights(Storage& storage, const ModelSource& w
   return main;
 }
 
+// `state` has the weights that the checkpoint has for the model.
+Status TakeTensors(Storage& storage, OptimizerTensors tensors, const OpenModelOptions& options,
+                   TrainingState& state) {
+  for (StoredMoment& moment : tensors.moments) {
+    for (const auto& [key, weight] : moment.weight_of) state.tensors.insert(key);
+    CKPT_ASSIGN_OR_RETURN(
+        state.moments.emplace_back(),
+        TakeAsWeights(storage, state.weights, std::move(moment.weight_of), options));
+    state.moment_names.push_back(std::move(moment.name));
+  }
+  if (tensors.main_weights.empty()) return OkStatus();
+  for (const auto& [key, weight] : tensors.main_weights) state.main_weights.insert(key);
+  state.tensors.insert(state.main_weights.begin(), state.main_weights.end());
+  CKPT_ASSIGN_OR_RETURN(
+      state.weights,
+      UnderstandMainWeights(storage, state.weights, std::move(tensors.main_weights), options));
+  return OkStatus();
+}
+
 }  // namespace
+
+Result<std::optional<TrainingState>> UnderstandOptimizer(Storage& storage, const ModelSource& model,
+                                                         const OpenModelOptions& options) {
+  CKPT_ASSIGN_OR_RETURN(std::vector<OptimizerTensors> found,
+                        FindOptimizerTensors(*model.checkpoint));
+  Status failure;
+  for (OptimizerTensors& tensors : found) {
+    TrainingState state;
+    state.weights = model;
+    Status taken = TakeTensors(storage, std::move(tensors), options, state);
+    if (taken.ok()) return std::optional(std::move(state));
+    failure = std::move(taken);  // these are no names of the model's weights
+  }
+  if (!failure.ok()) return failure;
+  return std::optional<TrainingState>();
+}
 
 Result<TrainingState> OpenTrainingState(Storage& storage, const Path& path,
                                         const OpenModelOptions& options) {
@@ -65,21 +101,10 @@ Result<TrainingState> UnderstandTrainingState(Storage& storage,
   CKPT_ASSIGN_OR_RETURN(state.weights, UnderstandModel(storage, *std::move(seen), options));
   Result<StoredRun> stored = ReadStoredRun(*state.weights.checkpoint, detail);
   if (!stored.ok()) return std::move(stored).status().File(file);
-  for (StoredMoment& moment : stored->moments) {
-    for (const auto& [key, weight] : moment.weight_of) state.tensors.insert(key);
-    CKPT_ASSIGN_OR_RETURN(
-        state.moments.emplace_back(),
-        TakeAsWeights(storage, state.weights, std::move(moment.weight_of), options));
-    state.moment_names.push_back(std::move(moment.name));
-  }
-  if (!stored->main_weights.empty()) {
-    for (const auto& [key, weight] : stored->main_weights) state.tensors.insert(key);
-    CKPT_ASSIGN_OR_RETURN(
-        state.weights,
-        UnderstandMainWeights(storage, state.weights, std::move(stored->main_weights), options));
-  }
+  CKPT_RETURN_IF_ERROR(TakeTensors(storage, OptimizerTensors(*stored), options, state));
   state.tensors.insert(stored->decoded_tensors.begin(), stored->decoded_tensors.end());
   state.objects = std::move(stored->decoded);
+  state.said = std::move(stored->said);
   state.run = std::move(stored->run);
   state.args.insert(state.run.args.begin(), state.run.args.end());
   Result<OwnFacts> facts = ReadOwnFacts(state.args);

@@ -3,6 +3,7 @@
 #define CKPT_CONVERTERS_VERBS_TRAINING_STATE_H_
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -30,6 +31,8 @@ struct TrainingState {
   // keys of tensors, and keys of objects or how they begin.
   std::set<std::string> tensors;
   std::vector<std::string> objects;
+  std::set<std::string> main_weights;  // those of `tensors` that are exact weights
+  SettingNames said;                   // as in StoredRun
 };
 
 // Opens what a run saved. Rows of weights and moments come from a WeightReader over each model.
@@ -43,6 +46,12 @@ Result<TrainingState> UnderstandTrainingState(Storage& storage,
                                               std::shared_ptr<const OpenedCheckpoint> checkpoint,
                                               const OpenModelOptions& options,
                                               RunDetail detail = RunDetail::kToResume);
+
+// The optimizer's tensors alone, whatever the checkpoint says of the run: nothing of the state is
+// filled in that comes from objects. Nothing if the checkpoint holds none. Errors: those of
+// UnderstandModel and FindOptimizerTensors.
+Result<std::optional<TrainingState>> UnderstandOptimizer(Storage& storage, const ModelSource& model,
+                                                         const OpenModelOptions& options);
 
 }  // namespace ckpt
 

@@ -71,11 +71,17 @@ struct RunFormat {
   // what belongs to which parameter), kMissing, kBadMetadata, and those of reading.
   Result<std::shared_ptr<const CheckpointSource>> (*by_parameter)(
       std::shared_ptr<const CheckpointSource> source) = nullptr;
-  // The way back, of a source that `by_parameter` gave. Errors: kMissing (the checkpoint holds no run, or not all of one), kUnsupported,
+  // What of a checkpoint's tensors an optimizer keeps, by their keys alone, of a source that
+  // `by_parameter` gave. Errors: kMissing (a weight has one moment and lacks another), kUnsupported
+  // (they are no tensors of parameters).
+  Result<OptimizerTensors> (*find_tensors)(const CheckpointIndex& index);
+  // The way back, of such a source, with these tensors. Errors: kMissing (the checkpoint holds no
+  // run, or not all of one), kUnsupported,
   // kBadMetadata.
   Result<StoredRun> (*read)(const CheckpointSource& source, RunDetail detail);
-  // Key of a trained weight's exact value, beside the weight. Null: the weight itself is exact.
-  std::string (*main_weight_key)(std::string_view name) = nullptr;
+  // Key of a trained weight's exact value, beside the weight, in one of the format's forms. Null: the
+  // weight itself is exact.
+  std::string (*main_weight_key)(std::string_view name, const ChosenForms& forms) = nullptr;
 };
 
 }  // namespace ckpt

@@ -8,8 +8,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,17 +104,26 @@ struct StoredMoment {
   std::map<std::string, std::string> weight_of;
 };
 
-// A run as a checkpoint holds it.
-struct StoredRun {
-  TrainingRun run;
+// Which tensors of a checkpoint an optimizer keeps.
+struct OptimizerTensors {
   std::vector<StoredMoment> moments;  // in the optimizer's order
   // Where the model's weights are rounded copies: from the key of each tensor to the weight whose
   // exact value it is. Empty: the weights are exact.
   std::map<std::string, std::string> main_weights = {};
+};
+
+// Names of settings (core/training/run_settings.h).
+using SettingNames = std::set<std::string, std::less<>>;
+
+// A run as a checkpoint holds it.
+struct StoredRun : OptimizerTensors {
+  TrainingRun run = {};
   // Keys of the objects, or how they begin, that `run` was read from.
   std::vector<std::string> decoded = {};
   // Keys of the tensors that `run` was read from.
   std::vector<std::string> decoded_tensors = {};
+  // What of the settings of `run` the checkpoint says. The others are defaults, or follow from these.
+  SettingNames said = {};
 };
 
 }  // namespace ckpt

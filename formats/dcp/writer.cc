@@ -15,6 +15,7 @@
 #include "core/base/checked_math.h"
 #include "core/base/hash.h"
 #include "core/codec/zstd.h"
+#include "formats/dcp/internal/flat_blocks.h"
 #include "formats/dcp/internal/item_framing.h"
 #include "formats/dcp/internal/metadata_writer.h"
 #include "formats/dcp/metadata.h"
@@ -45,6 +46,20 @@ std::vector<PlacedRows> CutIntoRows(const TargetTensor& tensor, std::uint64_t ma
     blocks.push_back({.box = std::move(box)});
   }
   return blocks;
+}
+
+// The same blocks, in parts that are ranges of a flattened block.
+std::vector<PlacedRows> CutFlat(const TargetTensor& tensor, DimsView grid, std::uint64_t max_bytes,
+                                const std::vector<PlacedRows>& blocks) {
+  const auto max_elements = static_cast<std::int64_t>(std::min<std::uint64_t>(
+      max_bytes / ElementBytes(tensor.dtype), std::numeric_limits<std::int64_t>::max()));
+  std::vector<PlacedRows> parts;
+  for (const PlacedRows& block : blocks) {
+    for (Box& box : CutIntoFlat(tensor.shape, grid, block.box, max_elements)) {
+      parts.push_back({.box = std::move(box), .writer = block.writer});
+    }
+  }
+  return parts;
 }
 
 // Appends items to data files. A writer begins its next file when the last one is full.
@@ -102,6 +117,7 @@ struct MetadataRest {
   std::vector<StoredObject> objects;
   std::optional<std::vector<PlannerEntry>> planner_data;
   std::string save_id;
+  BlockGrids flattened;
 
   [[nodiscard]] Bytes Encode(const WritePlan& plan, std::span<const WriteItem> items,
                              std::string_view transform) const {
@@ -110,6 +126,7 @@ struct MetadataRest {
                            .items = items,
                            .known_tensors = known_tensors,
                            .objects = objects,
+                           .flattened = &flattened,
                            .item_transform = transform,
                            .planner_data = planner_data,
                            .checkpoint_id = "ckptkit",
@@ -237,11 +254,16 @@ void PlaceKnown(const WriterOptions& options, FileLayout& layout, WritePlan& pla
 void PlaceTensors(const WriterOptions& options, std::uint64_t chunk_bytes, FileLayout& layout,
                   WritePlan& plan) {
   for (std::uint32_t t = 0; t < plan.tensors.size(); ++t) {
-    const std::vector<PlacedRows> blocks =
+    std::vector<PlacedRows> blocks =
         options.placed.empty() ? CutIntoRows(plan.tensors[t], chunk_bytes) : options.placed[t];
+    if (const auto grid = options.flattened.find(plan.tensors[t].key);
+        grid != options.flattened.end()) {
+      blocks = CutFlat(plan.tensors[t], grid->second, chunk_bytes, blocks);
+    }
     bool is_first = true;
     for (const auto& [box, writer] : blocks) {
-      const ItemSize size = MeasureItem(plan.tensors[t].dtype, box.sizes);
+      const ItemSize size =
+          MeasureItem(plan.tensors[t].dtype, ItemShape(options.flattened, plan.tensors[t], box));
       // Of a compressed file one process writes all, so no tensor may tie one file to the next.
       const bool may_turn = !options.zstd_level || is_first;
       is_first = false;
@@ -287,7 +309,7 @@ void AddMetadata(const WriterOptions& options, MetadataRest rest, WritePlan& pla
 
 Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions& options) {
   WritePlan plan;
-  plan.framing = std::make_shared<TorchItemFraming>();
+  plan.framing = std::make_shared<TorchItemFraming>(options.flattened);
   plan.tensors = std::move(tensors);
 
   CKPT_ASSIGN_OR_RETURN(const std::uint64_t total_bytes, TotalBytes(plan.tensors));
@@ -299,6 +321,7 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
   const Sizes sizes = SizesOf(options, total_bytes);
   FileLayout layout(sizes.file_bytes, sizes.max_files, plan);
   MetadataRest rest;
+  rest.flattened = options.flattened;
   PlaceKnown(options, layout, plan, rest);
   PlaceTensors(options, sizes.chunk_bytes, layout, plan);
   DescribeKeys(keys, options, rest);

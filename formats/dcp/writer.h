@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +35,11 @@ struct WriterTensor {
   Bytes values;
 };
 
+// Blocks along each dim of a tensor, by its key. One of shape [X, Y] in x times y blocks has the
+// shape [x, y, X/x * Y/y] in the metadata, which say its own beside it (`mcore_data`); a chunk is a
+// part of a block's elements in C order.
+using BlockGrids = std::map<std::string, Dims, std::less<>>;
+
 // Rows of a tensor, and the writer that stores them.
 struct PlacedRows {
   Box box;
@@ -61,6 +67,9 @@ struct WriterOptions {
   // none. Parallel to the tensors: the row blocks of each, which tile it. Objects go to writer 0.
   // Empty: one writer, who cuts as above.
   std::vector<std::vector<PlacedRows>> placed = {};
+  // Tensors that are stored as older Megatron-Core flattened them: in how many equal blocks along
+  // each dim, by key. REQUIRES: these divide the shape, and no dim is empty.
+  BlockGrids flattened = {};
   // Prepended to every name: "release/". Not part of the names inside `.metadata`.
   std::string directory = {};
 };

@@ -22,6 +22,7 @@ constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .moment_key = &MomentKey,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
+                            .find_tensors = &FindTensors,
                             .read = &ReadRun};
 
 }  // namespace

@@ -66,6 +66,7 @@ constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .run_objects = &RenderObjects,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
+                            .find_tensors = &FindTensors,
                             .read = &ReadRun};
 
 }  // namespace

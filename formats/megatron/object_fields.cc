@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/json/json_reader.h"
-#include "formats/megatron/run_settings.h"
+#include "core/training/run_settings.h"
 
 namespace ckpt::megatron {
 

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/json/json_reader.h"
-#include "formats/megatron/run_settings.h"
+#include "core/training/run_settings.h"
 
 namespace ckpt::megatron {
 namespace {
@@ -37,13 +37,17 @@ Status CheckFlags(const StoredSettings& stored) {
   return refused;
 }
 
-// Reads the settings that it visits, up to the first that fails.
+// Reads the settings that it visits, up to the first that fails, and notes which are stored.
 struct ReadEach {
   const StoredSettings& stored;
+  std::string_view prefix;  // of the names in `said`
+  SettingNames& said;
   Status status = {};
 
   void operator()(std::string_view name, auto& into) {
-    if (status.ok()) status = stored.Read(name, into);
+    if (!status.ok()) return;
+    status = stored.Read(name, into);
+    if (stored.Has(name)) said.insert(fmt::format("{}{}", prefix, name));
   }
 };
 
@@ -112,16 +116,16 @@ Result<std::int64_t> CountOf(const JsonCursor& value, std::string_view tensor) {
   return CountOf(number, tensor);
 }
 
-Status ReadGroup(const StoredSettings& stored, ParamGroup& group) {
-  ReadEach read = {stored};
+Status ReadGroup(const StoredSettings& stored, ParamGroup& group, SettingNames& said) {
+  ReadEach read = {stored, kOfGroups, said};
   VisitGroup(group, read);
   return read.status;
 }
 
-Status ReadOptimizer(const StoredSettings& stored, ParamGroup& group) {
+Status ReadOptimizer(const StoredSettings& stored, ParamGroup& group, SettingNames& said) {
   CKPT_RETURN_IF_ERROR(CheckFlags(stored));
   if (stored.Has("momentum")) group.sgd.emplace();
-  ReadEach read = {stored};
+  ReadEach read = {stored, kOfGroups, said};
   VisitOptimizer(group, read);
   return read.status;
 }
@@ -133,8 +137,8 @@ SgdSettings SgdOf(const layout::Configuration& args) {
   return {.momentum = momentum == nullptr ? kDefault : *momentum};
 }
 
-Status ReadSchedule(const StoredSettings& stored, RunSchedule& schedule) {
-  ReadEach read = {stored};
+Status ReadSchedule(const StoredSettings& stored, RunSchedule& schedule, SettingNames& said) {
+  ReadEach read = {stored, kOfSchedule, said};
   VisitSchedule(schedule, read);
   return read.status;
 }

@@ -52,17 +52,19 @@ Result<std::int64_t> CountOf(double number, std::string_view tensor);
 // A number that is a count, stored in either way.
 Result<std::int64_t> CountOf(const JsonCursor& value, std::string_view tensor);
 
+// Each of these adds the names of what is stored to `said` (StoredRun::said).
+
 // What Megatron adds to a parameter group of torch.
-Status ReadGroup(const StoredSettings& stored, ParamGroup& group);
+Status ReadGroup(const StoredSettings& stored, ParamGroup& group, SettingNames& said);
 
 // The settings of SGD, which has a momentum, or of Adam. Errors: kUnsupported (the optimizer does
 // what a run cannot say), those of StoredSettings::Read.
-Status ReadOptimizer(const StoredSettings& stored, ParamGroup& group);
+Status ReadOptimizer(const StoredSettings& stored, ParamGroup& group, SettingNames& said);
+
+Status ReadSchedule(const StoredSettings& stored, RunSchedule& schedule, SettingNames& said);
 
 // Those of a group of SGD that has Adam's, as earlier versions of this program stored it.
 [[nodiscard]] SgdSettings SgdOf(const layout::Configuration& args);
-
-Status ReadSchedule(const StoredSettings& stored, RunSchedule& schedule);
 
 }  // namespace ckpt::megatron
 

@@ -50,6 +50,24 @@ Result<std::shared_ptr<const OpenedCheckpoint>> SeeParameters(
       std::make_shared<OpenedCheckpoint>(std::move(seen)));
 }
 
+Result<std::vector<OptimizerTensors>> FindOptimizerTensors(const OpenedCheckpoint& checkpoint) {
+  const CheckpointIndex& index = checkpoint.source->index();
+  std::vector<OptimizerTensors> found;
+  if (const RunFormat* const run = HeldRunFormat(checkpoint)) {
+    CKPT_ASSIGN_OR_RETURN(found.emplace_back(), run->find_tensors(index));
+    return found;
+  }
+  for (const Format* const format : Formats()) {
+    if (format->run == nullptr || !format->run->holds_run(index)) continue;
+    Result<OptimizerTensors> tensors = format->run->find_tensors(index);
+    if (!tensors.ok()) continue;
+    std::erase_if(tensors->moments,
+                  [](const StoredMoment& moment) { return moment.weight_of.empty(); });
+    if (!tensors->moments.empty()) found.push_back(*std::move(tensors));
+  }
+  return found;
+}
+
 Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint, RunDetail detail) {
   if (const RunFormat* const run = HeldRunFormat(checkpoint)) {
     return run->read(*checkpoint.source, detail);

@@ -3,6 +3,7 @@
 #define CKPT_FORMATS_REGISTRY_STORED_RUN_H_
 
 #include <memory>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/layout/value.h"
@@ -27,7 +28,13 @@ Result<layout::Configuration> ReadRunArgs(const OpenedCheckpoint& checkpoint);
 Result<std::shared_ptr<const OpenedCheckpoint>> SeeParameters(
     std::shared_ptr<const OpenedCheckpoint> checkpoint);
 
-// REQUIRES: SeeParameters gave the checkpoint. Errors: those of RunFormat::read; kMissing (nothing in the checkpoint is of a run).
+// The tensors that an optimizer keeps. Where only tensors of a run were kept, their keys may be those
+// of several formats: then there is an entry for each. Nothing if there are none. Errors: those of
+// RunFormat::find_tensors.
+Result<std::vector<OptimizerTensors>> FindOptimizerTensors(const OpenedCheckpoint& checkpoint);
+
+// REQUIRES: SeeParameters gave the checkpoint. Errors: those of RunFormat::read; kMissing (nothing in
+// the checkpoint is of a run).
 Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint,
                                 RunDetail detail = RunDetail::kToResume);
 

@@ -44,6 +44,10 @@ constexpr std::array kOptions = {
                      "Whether a run's experts have an optimizer of their own, as with expert "
                      "parallelism",
                  .values = kExpertForms},
+    FormatOption{.name = kOptimizerOption,
+                 .purpose = "In which of Megatron's forms a run's optimizer is stored; "
+                            "fully_sharded_model_space is for Megatron-Core up to 0.15",
+                 .values = kOptimizerForms},
     FormatOption{.name = megatron::kTreeOption,
                  .purpose = megatron::kTreePurpose,
                  .values = megatron::kTrees}};
@@ -53,6 +57,7 @@ constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
                             .by_parameter = &UnpackBuffers,
+                            .find_tensors = &FindTensors,
                             .read = &ReadRun,
                             .main_weight_key = &MainWeightKey};
 

@@ -79,16 +79,16 @@ class Tools:
             raise Refused(document["errors"][0]["message"])
         return document
 
-    def train(self, model, folder):
-        """The checkpoint of a run of two steps that began with the model."""
+    def train(self, model, folder, **others):
+        """The checkpoint of a run of two steps that began with the model; `others` are settings of another run."""
         draw = random.Random(5)
         documents = [[draw.randrange(100) for _ in range(60)] for _ in range(8)]
         (folder / "tokens.jsonl").write_text("".join(json.dumps({"input_ids": d}) + "\n" for d in documents))
         settings = {"seq_length": 16, "global_batch_size": 4, "micro_batch_size": 1, "lr": 0.001, "train_iters": 2,
-                    "data_path": folder / "tokens.jsonl", "save": folder / "run"}
+                    "data_path": folder / "tokens.jsonl", "save": folder / "run", **others}
         words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
         subprocess.run([self.folder / "ckpt-train", "train", "--init", f"hf:{model}", *words], check=True, capture_output=True)
-        return folder / "run" / "iter_0000002"
+        return settings["save"] / f"iter_{settings['train_iters']:07}"
 
     def convert(self, form, source, folder, model):
         """(where the form is, the report of the last conversion)."""

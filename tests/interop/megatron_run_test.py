@@ -36,6 +36,45 @@ def test_takes_weights_optimizer_and_schedule(case, core, tmp_path):
     check(case, "compat", core, tmp_path)
 
 
+FORM = ("--optimizer-form", "fully_sharded_model_space")
+
+
+def boxes(path):
+    """Tensor of the optimizer -> the boxes in which it is stored."""
+    found = {}
+    for chunk in tools.inspect("shards", path, "--match", "optimizer.state.*")["chunks"]:
+        found.setdefault(chunk["key"], set()).add((tuple(chunk["offsets"]), tuple(chunk["sizes"])))
+    return found
+
+
+@pytest.mark.parametrize("case", RUNS, ids=golden.name)
+def test_an_older_version_takes_the_form_that_it_had(case, core, tmp_path):
+    """Its distributed optimizer loads every tensor, flattened, and saves the same in the same blocks."""
+    ours, own = tmp_path / "ours", tmp_path / "own"
+    tools.convert("fsdp-to-torch-dist", case / "ckpt", ours, "--transformer-impl", "local", "--dtype", "bfloat16", *FORM)
+    (folder,) = ours.glob("iter_*")
+    done = tools.peer("2.15.0", "megatron_core.py", core("0.15.3"), folder, tmp_path / "live.pt", own, "--sequential", timeout=120)
+    assert done["iteration"] == int((ours / "latest_checkpointed_iteration.txt").read_text())
+    want, got = tools.described(ours), tools.described(own)
+    assert {key for key in want if key.startswith("optimizer.state.fp32_param.")}
+    assert got == want
+    assert boxes(own) == boxes(ours)
+    # And both come back, bit for bit.
+    for saved in (ours, own):
+        tools.convert("torch-dist-to-fsdp", saved, tmp_path / f"back-{saved.name}", "--transformer-impl", "local")
+    assert tools.digests(tmp_path / "back-own") == tools.digests(tmp_path / "back-ours")
+
+
+@pytest.mark.parametrize("version", VERSIONS.values())
+def test_newer_versions_refuse_the_older_form(version, core, tmp_path):
+    """They still have its name, and refuse the slices that it is made of before they read anything."""
+    (case,) = [c for c in RUNS if c.name == "dense_fsdp2"]
+    tools.convert("fsdp-to-torch-dist", case / "ckpt", tmp_path / "ours", "--transformer-impl", "local", "--dtype", "bfloat16", *FORM)
+    (folder,) = (tmp_path / "ours").glob("iter_*")
+    with pytest.raises(AssertionError, match="ShardedTensor.flattened_range is not supported"):
+        tools.peer("2.15.0", "megatron_core.py", core(version), folder, tmp_path / "live.pt", tmp_path / "own", "--sequential", timeout=120)
+
+
 @pytest.mark.parametrize("generation", VERSIONS)
 def test_experts_with_an_optimizer_of_their_own(generation, core, tmp_path):
     """As with expert parallelism: two ranks share the experts, and each optimizer's state."""

@@ -29,7 +29,7 @@ MESHES = {
 # Data, and what a run does beside its steps.
 _OF_THE_LOOP = set("""
   async_save data_kind data_path eod_mask_loss eod_token eval_interval eval_iters exit_interval expert_names expert_optimizer
-  finetune init keep_checkpoints load log_interval long_examples metrics optimizer_state_dict packing pad_token prove
+  finetune init keep_checkpoints load log_interval long_examples metrics optimizer_form optimizer_state_dict packing pad_token prove
   reset_attention_mask reset_position_ids restart_data save save_format save_interval save_proof shuffle tensorboard_dir
   torch_dist_generation train_iters transformer_impl tree valid_data_path
 """.split())

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -10,12 +11,15 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "converters/verbs/comparison.h"
 #include "core/base/quote.h"
 #include "core/checkpoint/no_match.h"
 #include "core/exec/task_pool.h"
 #include "core/json/json_writer.h"
+#include "core/layout/affine.h"
+#include "core/layout/value.h"
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/ckpt-inspect/element.h"
 #include "tools/ckpt-inspect/health.h"
@@ -34,6 +38,8 @@ constexpr std::size_t kMaxObjectBytes = 120;  // of a value, for people
 // Everything that was found.
 struct Differences {
   const Comparison* comparison = nullptr;
+  const CheckpointIndex* index_a = nullptr;
+  const CheckpointIndex* index_b = nullptr;
   std::vector<TensorDiff> different;  // the pairs that are not equal
   std::int64_t num_elements = 0;      // read on each side
   ObjectDiff objects;
@@ -43,7 +49,9 @@ struct Differences {
     const auto is_clean = [](const SideRest& rest) {
       return rest.only.empty() && rest.unreadable.empty();
     };
-    return different.empty() && is_clean(comparison->a) && is_clean(comparison->b);
+    const bool has_same_settings = !comparison->run || comparison->run->different.empty();
+    return different.empty() && is_clean(comparison->a) && is_clean(comparison->b) &&
+           has_same_settings;
   }
 };
 
@@ -55,6 +63,26 @@ Dims IndexAt(DimsView shape, std::int64_t position) {
     position /= shape[d];
   }
   return index;
+}
+
+// An element where a side stores it.
+struct StoredElement {
+  std::string key;
+  Dims index;
+};
+
+// Nothing if it is no stored element but a zero.
+std::optional<StoredElement> StoredAt(const CheckpointIndex& side, const TensorAsked& asked,
+                                      const Dims& index) {
+  const Box element{.offsets = index, .sizes = Dims(index.size(), 1)};
+  for (const layout::Nest& nest : asked.recipe.nests) {
+    if (nest.is_zero_fill()) continue;
+    const std::vector<layout::Nest> part = layout::ClipToTarget(nest, element);
+    if (part.empty()) continue;
+    return StoredElement{.key = side.tensors()[nest.source].key,
+                         .index = part.front().source_origin};
+  }
+  return std::nullopt;
 }
 
 std::string ValueText(DType dtype, const ElementBits& bits) {
@@ -87,7 +115,17 @@ std::string_view WhatDiffers(const TensorDiff& diff) {
   return diff.has_same_dtype ? "values" : "dtype";
 }
 
-void AppendDifferent(const TensorDiff& diff, JsonWriter& json) {
+void AppendStored(std::string_view name, const std::optional<StoredElement>& stored,
+                  JsonWriter& json) {
+  json.Key(name);
+  if (!stored) {
+    json.Null();
+    return;
+  }
+  json.BeginObject().Key("key").Text(stored->key).Key("index").Ints(stored->index).End();
+}
+
+void AppendDifferent(const TensorDiff& diff, const Differences& findings, JsonWriter& json) {
   const TensorAsked& a = diff.pair->a;
   const TensorAsked& b = diff.pair->b;
   const ElementDiff& elements = diff.elements;
@@ -105,6 +143,9 @@ void AppendDifferent(const TensorDiff& diff, JsonWriter& json) {
   if (elements.first) {
     json.Key("bits_a").Text(BitsText(a.dtype, elements.first->a));
     json.Key("bits_b").Text(BitsText(b.dtype, elements.first->b));
+    const Dims first = IndexAt(a.shape, elements.first->position);
+    AppendStored("stored_a", StoredAt(*findings.index_a, a, first), json);
+    AppendStored("stored_b", StoredAt(*findings.index_b, b, first), json);
   }
   json.Key("elements").Int(elements.num_elements);
   json.Key("differing").Int(elements.num_differing);
@@ -112,6 +153,26 @@ void AppendDifferent(const TensorDiff& diff, JsonWriter& json) {
   json.Key("dtype_a").Text(DTypeName(a.dtype)).Key("dtype_b").Text(DTypeName(b.dtype));
   json.Key("shape_a").Ints(a.shape).Key("shape_b").Ints(b.shape);
   json.End();
+}
+
+void AppendValue(const layout::Value& value, JsonWriter& json) {
+  if (const bool* const boolean = value.AsBool()) {
+    json.Bool(*boolean);
+  } else if (const std::int64_t* const integer = value.AsInt()) {
+    json.Int(*integer);
+  } else if (const double* const number = value.AsFloat()) {
+    std::string text;
+    AppendNumber(DType::kFloat64, *number, text);
+    json.Raw(text);
+  } else if (const std::string* const text = value.AsText()) {
+    json.Text(*text);
+  } else if (const layout::Value::List* const list = value.AsList()) {
+    json.BeginArray();
+    for (const layout::Value& item : *list) AppendValue(item, json);
+    json.End();
+  } else {
+    json.Null();
+  }
 }
 
 void AppendKeys(std::string_view name, const std::vector<TensorAsked>& tensors, JsonWriter& json) {
@@ -148,6 +209,69 @@ void AppendObjects(const ObjectDiff& objects, JsonWriter& json, Streams& streams
   json.End().End();
 }
 
+void AppendSettings(const RunComparison& run, JsonWriter& json) {
+  const auto append = [&](std::string_view name, const std::vector<std::string>& names) {
+    json.Key(name).BeginArray();
+    for (const std::string& setting : names) json.Text(setting);
+    json.End();
+  };
+  json.Key("settings").BeginObject();
+  append("compared", run.compared);
+  append("only_a", run.only_a);
+  append("only_b", run.only_b);
+  json.Key("different").BeginArray();
+  for (const DifferentSetting& setting : run.different) {
+    json.BeginObject().Key("name").Text(setting.name);
+    json.Key("a");
+    AppendValue(setting.a, json);
+    json.Key("b");
+    AppendValue(setting.b, json);
+    if (setting.num_tensors != 0) {
+      json.Key("tensors").Int(setting.num_tensors);
+      json.Key("first_tensor").Text(setting.first_tensor);
+    }
+    json.End();
+  }
+  json.End().End();
+}
+
+// What of a run takes no part, one line each.
+std::vector<std::string> NotCompared(const Comparison& comparison) {
+  std::vector<std::string> lines;
+  if (!comparison.run) {
+    for (const auto& [side, rest, other, of_other] :
+         {std::tuple('A', &comparison.a, 'B', &comparison.b),
+          std::tuple('B', &comparison.b, 'A', &comparison.a)}) {
+      if (!rest->holds_run) continue;
+      std::string why;
+      if (!rest->not_a_run.ok()) {
+        why = rest->not_a_run.first().message;
+      } else if (!of_other->holds_run) {
+        why = fmt::format("{} holds none", other);
+      } else {
+        why = fmt::format("that of {} is not understood", other);
+      }
+      lines.push_back(fmt::format("the training state of {}: {}", side, why));
+    }
+    return lines;
+  }
+  for (const auto& [side, names] :
+       {std::pair('A', &comparison.run->only_a), std::pair('B', &comparison.run->only_b)}) {
+    if (names->empty()) continue;
+    lines.push_back(fmt::format("what {} alone says: {}", side, fmt::join(*names, ", ")));
+  }
+  for (const auto& [side, rest] : {std::pair('A', &comparison.a), std::pair('B', &comparison.b)}) {
+    if (rest->no_settings.ok()) continue;
+    lines.push_back(fmt::format("the settings of the runs: of {}, {}", side,
+                                rest->no_settings.first().message));
+  }
+  lines.push_back("the arguments of the runs");
+  if (!comparison.run->groups_unknown.ok()) {
+    lines.push_back("the optimizers' groups: " + comparison.run->groups_unknown.first().message);
+  }
+  return lines;
+}
+
 void PrintJson(const Differences& findings, Streams& streams) {
   const Comparison& comparison = *findings.comparison;
   JsonWriter json(2);
@@ -162,11 +286,18 @@ void PrintJson(const Differences& findings, Streams& streams) {
   AppendKeys("only_b", comparison.b.only, json);
   json.Key("different").BeginArray();
   for (const TensorDiff& diff : findings.different) {
-    AppendDifferent(diff, json);
+    AppendDifferent(diff, findings, json);
     streams.out.Write(json.TakeSoFar());
   }
   json.End();
   AppendObjects(findings.objects, json, streams);
+  if (comparison.is_of_models) {
+    json.Key("training_state").Bool(comparison.run.has_value());
+    if (comparison.run) AppendSettings(*comparison.run, json);
+    json.Key("not_compared").BeginArray();
+    for (const std::string& line : NotCompared(comparison)) json.Text(line);
+    json.End();
+  }
   AppendLeftOut("left_out_a", comparison.a.left_out, json);
   AppendLeftOut("left_out_b", comparison.b.left_out, json);
   AppendProblemList(findings.problems, json);
@@ -178,7 +309,22 @@ std::string Typed(const TensorAsked& tensor) {
   return std::string(DTypeName(tensor.dtype)) + FormatDims(tensor.shape);
 }
 
-std::string DescribeElements(const TensorDiff& diff) {
+// "; in B model.layers.3.mlp.up_proj.weight at [7, 0]", of sides that have other names.
+std::string DescribeStored(const TensorDiff& diff, const Differences& findings) {
+  const TensorPair& pair = *diff.pair;
+  const Dims first = IndexAt(pair.a.shape, diff.elements.first->position);
+  std::string text;
+  for (const auto& [side, index, asked] :
+       {std::tuple('A', findings.index_a, &pair.a), std::tuple('B', findings.index_b, &pair.b)}) {
+    const std::optional<StoredElement> stored = StoredAt(*index, *asked, first);
+    if (!stored || stored->key == pair.key) continue;
+    text += fmt::format("; in {} {} at {}", side, EscapeControls(stored->key),
+                        FormatDims(stored->index));
+  }
+  return text;
+}
+
+std::string DescribeElements(const TensorDiff& diff, const Differences& findings) {
   const ElementDiff& elements = diff.elements;
   if (!elements.first) return elements.num_elements == 0 ? "" : ", the same numbers";
   const FirstDifference& first = *elements.first;
@@ -190,14 +336,15 @@ std::string DescribeElements(const TensorDiff& diff) {
     value_a += " (" + BitsText(a, first.a) + ")";
     value_b += " (" + BitsText(b, first.b) + ")";
   }
-  return fmt::format(": {} of {} elements, {}{}; first at {}: {} and {}", elements.num_differing,
+  return fmt::format(": {} of {} elements, {}{}; first at {}: {} and {}{}", elements.num_differing,
                      elements.num_elements,
                      elements.max_abs ? "by at most " + DifferenceText(diff) : "by no number",
                      elements.num_nan > 0 ? fmt::format(", {} with NaN", elements.num_nan) : "",
-                     FormatDims(IndexAt(diff.pair->a.shape, first.position)), value_a, value_b);
+                     FormatDims(IndexAt(diff.pair->a.shape, first.position)), value_a, value_b,
+                     DescribeStored(diff, findings));
 }
 
-void PrintDifferent(const TensorDiff& diff, Streams& streams) {
+void PrintDifferent(const TensorDiff& diff, const Differences& findings, Streams& streams) {
   const TensorAsked& a = diff.pair->a;
   const TensorAsked& b = diff.pair->b;
   const std::string key = EscapeControls(diff.pair->key);
@@ -208,7 +355,7 @@ void PrintDifferent(const TensorDiff& diff, Streams& streams) {
   } else {
     streams.out.Write(fmt::format("differs     {}  {}{}{}\n", key, Typed(a),
                                   diff.has_same_dtype ? "" : " and " + Typed(b),
-                                  DescribeElements(diff)));
+                                  DescribeElements(diff, findings)));
   }
 }
 
@@ -229,6 +376,18 @@ void PrintObjects(const ObjectDiff& objects, Streams& streams) {
   }
 }
 
+void PrintSettings(const RunComparison& run, Streams& streams) {
+  for (const DifferentSetting& setting : run.different) {
+    const std::string tensors =
+        setting.num_tensors == 0 ? ""
+                                 : fmt::format("; of {} tensors, the first {}", setting.num_tensors,
+                                               EscapeControls(setting.first_tensor));
+    streams.out.Write(fmt::format("differs     {}  (setting): {} and {}{}\n", setting.name,
+                                  EscapeControls(layout::FormatValue(setting.a)),
+                                  EscapeControls(layout::FormatValue(setting.b)), tensors));
+  }
+}
+
 void PrintText(const Differences& findings, Streams& streams) {
   const Comparison& comparison = *findings.comparison;
   for (const TensorAsked& tensor : comparison.a.only) {
@@ -239,23 +398,31 @@ void PrintText(const Differences& findings, Streams& streams) {
     streams.out.Write(
         fmt::format("only in B   {}  {}\n", EscapeControls(tensor.key), Typed(tensor)));
   }
-  for (const TensorDiff& diff : findings.different) PrintDifferent(diff, streams);
+  for (const TensorDiff& diff : findings.different) PrintDifferent(diff, findings, streams);
+  if (comparison.run) PrintSettings(*comparison.run, streams);
   PrintObjects(findings.objects, streams);
   PrintProblemList(findings.problems, streams);
   for (const auto& [side, rest] : {std::pair('A', &comparison.a), std::pair('B', &comparison.b)}) {
     if (rest->left_out.empty()) continue;
     streams.out.Write(
-        fmt::format("{} entries of {} are no weights of the model\n", rest->left_out.size(), side));
+        fmt::format("{} entries of {} are no {}\n", rest->left_out.size(), side,
+                    comparison.run ? "part of what is compared" : "weights of the model"));
   }
-  streams.out.Write(fmt::format(
-      "{}: {} tensors compared as {}; different: {}, only in A: {}, only in B: {}\n",
-      findings.is_equal() ? "equal" : "different", comparison.pairs.size(),
-      comparison.is_of_models ? "a model under the names of A (" + comparison.naming + ")"
-                              : std::string("they are stored"),
-      findings.different.size(), comparison.a.only.size(), comparison.b.only.size()));
+  for (const std::string& line : NotCompared(comparison)) {
+    streams.out.Write("not compared: " + EscapeControls(line) + "\n");
+  }
+  const std::string compared =
+      !comparison.is_of_models
+          ? "they are stored"
+          : fmt::format("a {} under the names of A ({})", comparison.run ? "training run" : "model",
+                        comparison.naming);
+  streams.out.Write(
+      fmt::format("{}: {} tensors compared as {}; different: {}, only in A: {}, only in B: {}\n",
+                  findings.is_equal() ? "equal" : "different", comparison.pairs.size(), compared,
+                  findings.different.size(), comparison.a.only.size(), comparison.b.only.size()));
 }
 
-// Keeps what matches. Errors: kUsage (nothing does).
+// Keeps the tensors that match, and no settings. Errors: kUsage (nothing does).
 Status Select(const std::string& match, Comparison& comparison) {
   if (match.empty()) return OkStatus();
   std::vector<std::string> keys;
@@ -269,6 +436,7 @@ Status Select(const std::string& match, Comparison& comparison) {
                   [&](const Problem& problem) { return !MatchesGlob(problem.tensor, match); });
   }
   std::erase_if(comparison.pairs, is_other);
+  if (comparison.run) comparison.run.emplace();
   const bool matches =
       std::ranges::any_of(keys, [&](const std::string& key) { return MatchesGlob(key, match); });
   return matches ? OkStatus() : NoKeyMatches("--match", match, keys);
@@ -307,12 +475,21 @@ void TellWhyNotModels(const Comparison& comparison, const DiffOptions& options, 
   }
 }
 
-// Both sides, and what of them is compared. A side whose metadata do not match their checksums is
+// Both sides, and what of them is compared. Keys that are equal are compared as they are stored;
+// otherwise what an optimizer keeps in other forms is seen by parameters. A side whose metadata do not match their checksums is
 // opened without these.
 Result<Comparison> Understand(Storage& storage, const DiffOptions& options, DiffSide& a,
                               DiffSide& b) {
   const CompareOptions compare{.mapping = options.mapping};
+  Status not_seen_in_a;
+  Status not_seen_in_b;
+  if (!HaveSameKeys(*a.opened(), *b.opened())) {
+    not_seen_in_a = a.SeeParameters();
+    not_seen_in_b = b.SeeParameters();
+  }
   Result<Comparison> comparison = CompareCheckpoints(storage, a.opened(), b.opened(), compare);
+  if (comparison.ok() && !not_seen_in_a.ok()) comparison->a.not_a_run = std::move(not_seen_in_a);
+  if (comparison.ok() && !not_seen_in_b.ok()) comparison->b.not_a_run = std::move(not_seen_in_b);
   if (comparison.ok() || comparison.status().kind() != ErrorKind::kChecksum) return comparison;
   CKPT_RETURN_IF_ERROR(a.Distrust(comparison.status()));
   CKPT_RETURN_IF_ERROR(b.Distrust(OkStatus()));
@@ -327,12 +504,17 @@ Result<ExitCode> RunDiff(Storage& storage, const DiffOptions& options, Streams& 
   CKPT_ASSIGN_OR_RETURN(Comparison comparison, Understand(storage, options, *a, *b));
   CKPT_RETURN_IF_ERROR(Select(options.match, comparison));
   cli::Tell(options.common, "compare",
-            comparison.is_of_models ? "as models, under " + comparison.naming : "as stored",
+            comparison.is_of_models
+                ? fmt::format("as {}, under {}", comparison.run ? "training runs" : "models",
+                              comparison.naming)
+                : "as stored",
             streams);
   TellWhyNotModels(comparison, options, streams);
 
   Differences findings;
   findings.comparison = &comparison;
+  findings.index_a = &a->opened()->source->index();
+  findings.index_b = &b->opened()->source->index();
   {
     const auto progress = cli::MakeProgress(options.common, streams);
     const TensorDiffOptions tensor_options{

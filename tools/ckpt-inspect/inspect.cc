@@ -243,7 +243,9 @@ void CommandLine::AddDiff() {
       "ckpt-inspect diff --atol 1e-6 --rtol 1e-5 run7/iter_0000100 run8/iter_0000100",
       "ckpt-inspect diff --json --match '*.mlp.*' a.safetensors b.pt"};
   CLI::App& verb = *app_.add_subcommand(
-      "diff", "Which tensors of two checkpoints differ, where and by how much; exit 1 if any does");
+      "diff",
+      "Which tensors and settings of two checkpoints differ, where and by how much; exit 1 if any "
+      "does");
   verb.add_option("A", diff_a_, "A checkpoint of any format")->required()->option_text(" ");
   verb.add_option("B", diff_b_, "Another one, of any format and naming")
       ->required()

@@ -13,6 +13,8 @@
 #include "core/exec/task_pool.h"
 #include "core/io/unproved_storage.h"
 #include "core/tensor/blocks.h"
+#include "core/tensor/cast.h"
+#include "formats/registry/stored_run.h"
 #include "tools/ckpt-inspect/health.h"
 
 namespace ckpt::inspect {
@@ -47,9 +49,30 @@ struct Sources {
 struct Blocks {
   Scratch a;
   Scratch b;
+  Scratch read;  // what is rounded into one of them
 };
 
 enum class WhichSide : std::uint8_t { kA, kB };
+
+// A block of one side, in the dtype in which it is compared.
+Result<ByteSpan> ReadAsked(const TensorAsked& asked, const Box& block, NestReader& reader,
+                           Scratch& into, Scratch& read) {
+  const DType stored = asked.recipe.source_dtype;
+  const MutableByteSpan bytes = into.First(NumBytes(block.sizes, asked.dtype));
+  if (stored == asked.dtype) {
+    CKPT_RETURN_IF_ERROR(reader.Read(asked.recipe, block, bytes));
+    return ByteSpan(bytes);
+  }
+  const MutableByteSpan exact = read.First(NumBytes(block.sizes, stored));
+  CKPT_RETURN_IF_ERROR(reader.Read(asked.recipe, block, exact));
+  CastElements(stored, exact, asked.dtype, bytes);
+  return ByteSpan(bytes);
+}
+
+// The bytes of an element while it is read.
+std::uint64_t BytesRead(const TensorAsked& asked) {
+  return std::max(ElementBytes(asked.dtype), ElementBytes(asked.recipe.source_dtype));
+}
 
 // Compares one pair in blocks. `failed` says on which side an error was met.
 Status CompareOnce(const Sources& sources, const TensorDiffOptions& options,
@@ -58,19 +81,19 @@ Status CompareOnce(const Sources& sources, const TensorDiffOptions& options,
   const TensorAsked& a = diff.pair->a;
   const TensorAsked& b = diff.pair->b;
   const std::uint64_t block_bytes = std::clamp(budget_bytes / 8, kMinBlockBytes, kMaxBlockBytes);
-  const std::uint64_t element_bytes = std::max(ElementBytes(a.dtype), ElementBytes(b.dtype));
+  const std::uint64_t element_bytes = std::max(BytesRead(a), BytesRead(b));
   NestReader reader_a(*sources.a, budget_bytes / 8 * 3);
   NestReader reader_b(*sources.b, budget_bytes / 8 * 3);
   ElementComparer comparer(a.dtype, b.dtype, options.tolerance);
   Status status =
       ForEachBlock(WholeBox(a.shape), static_cast<std::int64_t>(block_bytes / element_bytes),
                    [&](const Box& block) {
-                     const auto bytes_a = blocks.a.First(NumBytes(block.sizes, a.dtype));
-                     const auto bytes_b = blocks.b.First(NumBytes(block.sizes, b.dtype));
                      failed = WhichSide::kA;
-                     CKPT_RETURN_IF_ERROR(reader_a.Read(a.recipe, block, bytes_a));
+                     CKPT_ASSIGN_OR_RETURN(const ByteSpan bytes_a,
+                                           ReadAsked(a, block, reader_a, blocks.a, blocks.read));
                      failed = WhichSide::kB;
-                     CKPT_RETURN_IF_ERROR(reader_b.Read(b.recipe, block, bytes_b));
+                     CKPT_ASSIGN_OR_RETURN(const ByteSpan bytes_b,
+                                           ReadAsked(b, block, reader_b, blocks.b, blocks.read));
                      comparer.Add(bytes_a, bytes_b);
                      return OkStatus();
                    });
@@ -115,11 +138,22 @@ Result<std::unique_ptr<DiffSide>> DiffSide::Open(Storage& storage, const Path& p
   return side;
 }
 
+Status DiffSide::SeeParameters() {
+  CKPT_ASSIGN_OR_RETURN(opened_, ckpt::SeeParameters(opened_));
+  sees_parameters_ = true;
+  return OkStatus();
+}
+
 Status DiffSide::OpenUnproved() {
   if (unproved_) return OkStatus();
   CKPT_ASSIGN_OR_RETURN(OpenedCheckpoint opened,
                         OpenCheckpoint(*unproved_storage_, path_, {.verify = false}));
-  unproved_ = std::make_shared<const OpenedCheckpoint>(std::move(opened));
+  auto unproved = std::make_shared<const OpenedCheckpoint>(std::move(opened));
+  if (!sees_parameters_) {
+    unproved_ = std::move(unproved);
+    return OkStatus();
+  }
+  CKPT_ASSIGN_OR_RETURN(unproved_, ckpt::SeeParameters(std::move(unproved)));
   return OkStatus();
 }
 

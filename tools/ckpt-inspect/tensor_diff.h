@@ -27,6 +27,9 @@ class DiffSide {
 
   [[nodiscard]] const std::shared_ptr<const OpenedCheckpoint>& opened() const { return opened_; }
 
+  // Sees the tensors of each parameter in what an optimizer keeps. Errors: those of SeeParameters
+  // (stored_run.h), and nothing changes then.
+  Status SeeParameters();
   // Gives up checksums altogether, because of `damage`. Errors: those of OpenCheckpoint.
   Status Distrust(const Status& damage) CKPT_EXCLUDES(mutex_);
   // Notes damage, and gives the same checkpoint without checksums. Errors: those of OpenCheckpoint;
@@ -46,6 +49,7 @@ class DiffSide {
   Path path_;
   std::unique_ptr<Storage> unproved_storage_;
   std::shared_ptr<const OpenedCheckpoint> opened_;
+  bool sees_parameters_ = false;
   Mutex mutex_;
   std::shared_ptr<const OpenedCheckpoint> unproved_ CKPT_GUARDED_BY(mutex_);
   std::vector<Problem> problems_ CKPT_GUARDED_BY(mutex_);

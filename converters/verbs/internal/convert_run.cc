@@ -97,7 +97,8 @@ Status DescribeModel(const TrainingState& state, const ModelView& view, Training
 
 }  // namespace
 
-Status AddOptimizer(const TrainingState& state, const Format& target, ModelView& view) {
+Status AddOptimizer(const TrainingState& state, const Format& target, const ChosenForms& forms,
+                    ModelView& view) {
   const RunFormat& run = *target.run;
   std::set<std::string> trained;
   std::vector<std::pair<TargetTensor, TensorRecipe>> moments;
@@ -116,7 +117,7 @@ Status AddOptimizer(const TrainingState& state, const Format& target, ModelView&
     for (std::size_t t = 0; t < main.tensors.size(); ++t) {
       const std::string name = NameOf(main, main.tensors[t]);
       if (!trained.contains(name)) continue;
-      main.tensors[t].key = run.main_weight_key(name);
+      main.tensors[t].key = run.main_weight_key(name, forms);
       Append(std::move(main.tensors[t]), std::move(main.recipes[t]), view);
     }
   }

@@ -15,9 +15,11 @@
 namespace ckpt {
 
 // Adds to the weights in `view`, which are those of the target, what the optimizer keeps of them.
+// `forms` are the target's.
 //
 // REQUIRES: `target.run` is not null. Errors: those of ViewModel.
-Status AddOptimizer(const TrainingState& state, const Format& target, ModelView& view);
+Status AddOptimizer(const TrainingState& state, const Format& target, const ChosenForms& forms,
+                    ModelView& view);
 
 // The run as the target stores it, after AddOptimizer: the checkpoint is not cut, and parameters
 // whose groups the source does not name are in those that Megatron puts them in. Arguments that are

@@ -363,7 +363,7 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
   weights.tensors = view.tensors;
   CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, weights));
   RunRequest request;
-  CKPT_RETURN_IF_ERROR(AddOptimizer(state, target, view));
+  CKPT_RETURN_IF_ERROR(AddOptimizer(state, target, prepared.to.forms, view));
   CKPT_ASSIGN_OR_RETURN(request.run, RunForTarget(state, target, view, prepared.model.left_out));
   request.tensors = view.tensors;
   request.side_files = std::move(weights.side_files);

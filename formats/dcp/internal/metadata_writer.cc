@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "core/base/check.h"
+#include "formats/dcp/internal/flat_blocks.h"
 #include "formats/pickle/writer.h"
 
 namespace ckpt::dcp {
@@ -29,6 +30,10 @@ class MetadataEncoder {
     out_.Global(module, name).EmptyTuple().NewObject();
   }
   void Size(DimsView dims) { out_.Global("torch", "Size").IntTuple(dims).InTuple().Reduce(); }
+  // Null if the tensor is stored as it is.
+  [[nodiscard]] const Dims* GridOf(const TargetTensor& tensor) const;
+  // Of what is stored.
+  [[nodiscard]] Box BoxOf(const WriteItem& item) const;
   void Tensors();
   // All of a tensor's entry but its chunks, which follow as a list.
   void BeginTensor(DType dtype, DimsView shape);
@@ -40,6 +45,7 @@ class MetadataEncoder {
   void StorageInfo(std::uint32_t file, const ItemExtent& extent, std::string_view transform);
   void PlannerData();
   void StorageMeta();
+  void OriginalShapes();
 
   const MetadataContent& content_;
   pickle::PickleWriter out_;
@@ -84,9 +90,10 @@ void MetadataEncoder::Tensors() {
     const TargetTensor& tensor = content_.tensors[t];
     out_.Text(tensor.key);
     tensor_slots_.push_back(out_.Memoize());
-    BeginTensor(tensor.dtype, tensor.shape);
+    const Dims* const grid = GridOf(tensor);
+    BeginTensor(tensor.dtype, grid == nullptr ? tensor.shape : StoredShape(tensor.shape, *grid));
     for (; item < content_.items.size() && content_.items[item].tensor == t; ++item) {
-      Chunk(content_.items[item].box);
+      Chunk(BoxOf(content_.items[item]));
     }
     out_.EndList().EndDict().Build();
   }
@@ -166,7 +173,8 @@ void MetadataEncoder::StorageData() {
   for (std::size_t i = 0; i < content_.items.size(); ++i) {
     const WriteItem& item = content_.items[i];
     position = i > 0 && content_.items[i - 1].tensor == item.tensor ? position + 1 : 0;
-    Index(tensor_slots_[item.tensor], position, &item.box.offsets);
+    const Box box = BoxOf(item);
+    Index(tensor_slots_[item.tensor], position, &box.offsets);
     StorageInfo(item.file, {.offset_bytes = item.offset_bytes, .size_bytes = item.size_bytes},
                 content_.item_transform);
   }
@@ -195,6 +203,31 @@ void MetadataEncoder::StorageMeta() {
   out_.Text("modules").BeginList().EndList().EndDict().Build();
 }
 
+const Dims* MetadataEncoder::GridOf(const TargetTensor& tensor) const {
+  if (content_.flattened == nullptr) return nullptr;
+  const auto found = content_.flattened->find(tensor.key);
+  return found == content_.flattened->end() ? nullptr : &found->second;
+}
+
+Box MetadataEncoder::BoxOf(const WriteItem& item) const {
+  const TargetTensor& tensor = content_.tensors[item.tensor];
+  const Dims* const grid = GridOf(tensor);
+  return grid == nullptr ? item.box : StoredBox(tensor.shape, *grid, item.box);
+}
+
+// Megatron-Core's attribute of the metadata.
+void MetadataEncoder::OriginalShapes() {
+  if (content_.flattened == nullptr || content_.flattened->empty()) return;
+  out_.Text("mcore_data").BeginDict();
+  for (std::uint32_t t = 0; t < content_.tensors.size(); ++t) {
+    if (GridOf(content_.tensors[t]) == nullptr) continue;
+    out_.Recall(tensor_slots_[t]).BeginDict();
+    out_.SharedText("nd_reformulated_orig_global_shape").IntTuple(content_.tensors[t].shape);
+    out_.EndDict();
+  }
+  out_.EndDict();
+}
+
 Bytes MetadataEncoder::Run() {
   out_.Reserve(1024 + content_.items.size() * 110);
   Class(kModule, "Metadata");
@@ -207,6 +240,7 @@ Bytes MetadataEncoder::Run() {
   out_.Text("storage_meta");
   StorageMeta();
   out_.Text("version").Text(kVersion);
+  OriginalShapes();
   out_.EndDict().Build();
   return out_.Take();
 }

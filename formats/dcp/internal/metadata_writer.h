@@ -14,6 +14,7 @@
 #include "core/tensor/dtype.h"
 #include "core/tensor/shape.h"
 #include "formats/dcp/metadata.h"
+#include "formats/dcp/writer.h"
 
 namespace ckpt::dcp {
 
@@ -43,6 +44,8 @@ struct MetadataContent {
   std::span<const WriteItem> items;
   std::span<const StoredTensor> known_tensors = {};
   std::span<const StoredObject> objects;
+  // As in WriterOptions.
+  const BlockGrids* flattened = nullptr;
   // Around each of `items`: "stream.zstd/1"; empty: nothing.
   std::string_view item_transform = {};
   // Flat key → path in the nested state dict; nothing says that the state dict was not flattened.

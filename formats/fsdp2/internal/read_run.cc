@@ -18,6 +18,7 @@
 #include "core/base/endian.h"
 #include "core/base/quote.h"
 #include "core/checkpoint/read.h"
+#include "core/training/run_settings.h"
 #include "core/training/stored_values.h"
 #include "formats/fsdp2/internal/run_keys.h"
 #include "formats/megatron/object_fields.h"
@@ -118,17 +119,20 @@ Result<std::optional<std::int64_t>> ReadSteps(const CheckpointSource& source,
 // `prefix` is that of torch's settings, `rest` that of what torch does not keep; empty: none is
 // stored.
 Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& prefix,
-                             const std::string& rest) {
+                             const std::string& rest, SettingNames& said) {
   const ObjectFields fields(source, prefix);
   ParamGroup group;
-  CKPT_RETURN_IF_ERROR(megatron::ReadOptimizer(fields, group));
+  CKPT_RETURN_IF_ERROR(megatron::ReadOptimizer(fields, group, said));
   // A rate may be a tensor, so that a captured graph can read it.
   if (const GlobalTensor* const rate = source.index().FindTensor(prefix + "lr")) {
     CKPT_ASSIGN_OR_RETURN(group.lr, ReadStoredNumber(source, *rate));
+    said.insert(fmt::format("{}lr", kOfGroups));
   }
   group.max_lr = group.lr;
   CKPT_RETURN_IF_ERROR(fields.Read("initial_lr", group.max_lr));
-  if (!rest.empty()) CKPT_RETURN_IF_ERROR(megatron::ReadGroup(ObjectFields(source, rest), group));
+  if (fields.Has("initial_lr")) said.insert(fmt::format("{}max_lr", kOfGroups));
+  if (rest.empty()) return group;
+  CKPT_RETURN_IF_ERROR(megatron::ReadGroup(ObjectFields(source, rest), group, said));
   return group;
 }
 
@@ -136,6 +140,7 @@ struct Groups {
   std::vector<ParamGroup> groups;
   std::vector<std::pair<std::string, std::size_t>> group_of;
   std::string settings;  // prefix of the first group's
+  SettingNames said;
 };
 
 std::string OwnPrefix(std::string_view number) { return fmt::format("{}{}.", kRunGroups, number); }
@@ -157,7 +162,7 @@ Result<Groups> ReadNumbered(const CheckpointSource& source, const std::string& b
     const std::string prefix = fmt::format("{}{}.", base, number);
     CKPT_ASSIGN_OR_RETURN(
         ParamGroup group,
-        ReadGroup(source, prefix, HasRest(source, number) ? OwnPrefix(number) : ""));
+        ReadGroup(source, prefix, HasRest(source, number) ? OwnPrefix(number) : "", all.said));
     std::vector<std::string> names;
     Status read = ObjectFields(source, prefix).Read(kParams, names);
     if (!read.ok()) {
@@ -192,7 +197,8 @@ Result<Groups> ReadFlat(const CheckpointSource& source, const std::string& base,
   Groups all;
   for (const std::string& parameter : parameters) {
     const std::string prefix = fmt::format("{}{}.", base, parameter);
-    CKPT_ASSIGN_OR_RETURN(const ParamGroup group, ReadGroup(source, prefix, rest_of[parameter]));
+    CKPT_ASSIGN_OR_RETURN(const ParamGroup group,
+                          ReadGroup(source, prefix, rest_of[parameter], all.said));
     const auto found = std::ranges::find(all.groups, group);
     all.group_of.emplace_back(parameter, static_cast<std::size_t>(found - all.groups.begin()));
     if (all.groups.empty()) all.settings = prefix;
@@ -255,16 +261,21 @@ Result<Configuration> ArgsOf(const CheckpointSource& source, const Groups& group
 
 // What a run of this program stores beside the optimizer.
 Status ReadOwnProgress(const CheckpointSource& source, const Configuration& args, RunDetail detail,
-                       TrainingRun& run) {
+                       StoredRun& into) {
+  TrainingRun& run = into.run;
   run.args.assign(args.begin(), args.end());
   const ObjectFields own(source, kRunState);
+  for (const std::string_view name : {kIteration, kSamples, kOperations}) {
+    if (own.Has(name)) into.said.emplace(name);
+  }
   CKPT_RETURN_IF_ERROR(own.Read(kIteration, run.iteration));
   CKPT_RETURN_IF_ERROR(own.Read(kSamples, run.consumed_samples));
   CKPT_RETURN_IF_ERROR(own.Read(kOperations, run.num_floating_point_operations));
   if (const auto seed = args.find("seed"); seed != args.end() && seed->second.AsInt() != nullptr) {
     run.seed = static_cast<std::uint64_t>(*seed->second.AsInt());
   }
-  CKPT_RETURN_IF_ERROR(megatron::ReadSchedule(ObjectFields(source, kRunSchedule), run.schedule));
+  CKPT_RETURN_IF_ERROR(
+      megatron::ReadSchedule(ObjectFields(source, kRunSchedule), run.schedule, into.said));
   const std::string position = fmt::format("{}num_steps", kRunSchedule);
   CKPT_ASSIGN_OR_RETURN(run.schedule.num_steps, ReadStoredInteger(source, position));
   if (detail == RunDetail::kWhole) return OkStatus();
@@ -294,11 +305,22 @@ Result<Configuration> ReadArgs(const CheckpointSource& source) {
 
 bool HoldsRun(const CheckpointIndex& index) { return !OptimizersIn(index).empty(); }
 
-Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
-  CKPT_ASSIGN_OR_RETURN(const std::string optimizer, FindOptimizer(source.index()));
-  CKPT_ASSIGN_OR_RETURN(OptimizerState state, FindState(source.index(), optimizer));
+Result<OptimizerTensors> FindTensors(const CheckpointIndex& index) {
+  CKPT_ASSIGN_OR_RETURN(const std::string optimizer, FindOptimizer(index));
+  CKPT_ASSIGN_OR_RETURN(OptimizerState state, FindState(index, optimizer));
   CKPT_RETURN_IF_ERROR(CheckWhole(state, optimizer));
-  StoredRun stored;
+  OptimizerTensors found;
+  for (auto& [name, tensors] : state.moments) {
+    found.moments.push_back({.name = name, .weight_of = std::move(tensors)});
+  }
+  return found;
+}
+
+Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
+  CKPT_ASSIGN_OR_RETURN(OptimizerTensors tensors, FindTensors(source.index()));
+  CKPT_ASSIGN_OR_RETURN(const std::string optimizer, FindOptimizer(source.index()));
+  CKPT_ASSIGN_OR_RETURN(const OptimizerState state, FindState(source.index(), optimizer));
+  StoredRun stored{std::move(tensors)};
   TrainingRun& run = stored.run;
   CKPT_ASSIGN_OR_RETURN(Groups groups, ReadGroups(source, optimizer));
   TellDecayApart(source, groups.groups);
@@ -309,12 +331,13 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
                           ReadStoredInteger(source, fmt::format("{}{}", kRunState, kUpdates)));
   }
   run.groups = groups.groups;
+  stored.said = std::move(groups.said);
   for (ParamGroup& group : run.groups) group.step = updates;
   run.group_of = groups.group_of;
   CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
   stored.decoded = {fmt::format("{}{}", optimizer, kGroups)};
   if (!args.empty()) {
-    CKPT_RETURN_IF_ERROR(ReadOwnProgress(source, args, detail, run));
+    CKPT_RETURN_IF_ERROR(ReadOwnProgress(source, args, detail, stored));
     stored.decoded.emplace_back(kRunState);
     stored.decoded.emplace_back(kScheduler);
   } else {
@@ -324,9 +347,6 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
     run.schedule.max_lr = run.groups.front().max_lr;
   }
   for (const auto& [parameter, tensor] : state.steps) stored.decoded_tensors.push_back(tensor->key);
-  for (auto& [name, tensors] : state.moments) {
-    stored.moments.push_back({.name = name, .weight_of = std::move(tensors)});
-  }
   return stored;
 }
 

@@ -19,6 +19,9 @@ Result<layout::Configuration> ReadArgs(const CheckpointSource& source);
 // Whether the checkpoint holds an optimizer whose parameters have names.
 [[nodiscard]] bool HoldsRun(const CheckpointIndex& index);
 
+// The optimizer's tensors. Errors: those of ReadRun that concern keys.
+Result<OptimizerTensors> FindTensors(const CheckpointIndex& index);
+
 // Optimizer and progress of the run. The optimizer may lie under any of the prefixes of
 // ParseOptimizerKey, its groups nested or flattened. A run of another program does not say its
 // arguments: then `args` have the optimizer's settings, its iterations are the optimizer's updates,

@@ -11,9 +11,9 @@
 
 #include "core/base/endian.h"
 #include "core/tensor/dtype.h"
+#include "core/training/run_settings.h"
 #include "formats/fsdp2/internal/run_keys.h"
 #include "formats/megatron/object_fields.h"
-#include "formats/megatron/run_settings.h"
 #include "formats/pickle/writer.h"
 
 namespace ckpt::fsdp2 {
@@ -33,7 +33,7 @@ const Value* FindArg(const TrainingRun& run, std::string_view name) {
 std::vector<ObjectField> TorchFields(const ParamGroup& group, const TrainingRun& run) {
   std::vector<ObjectField> fields;
   const megatron::AddFields add = {fields};
-  megatron::VisitOptimizer(group, add);
+  VisitOptimizer(group, add);
   if (!group.sgd) {
     const Value* const decoupled = FindArg(run, "decoupled_weight_decay");
     const bool is_said = decoupled != nullptr && decoupled->AsBool() != nullptr;
@@ -49,7 +49,7 @@ std::vector<ObjectField> TorchFields(const ParamGroup& group, const TrainingRun&
 
 std::vector<ObjectField> MegatronFields(const ParamGroup& group) {
   std::vector<ObjectField> fields;
-  megatron::VisitGroup(group, megatron::AddFields{fields});
+  VisitGroup(group, megatron::AddFields{fields});
   return fields;
 }
 

@@ -43,25 +43,29 @@ std::optional<std::string> ParameterIn(std::string_view key, std::string_view pr
 }
 
 Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& prefix,
-                             const RunSchedule& schedule) {
+                             const RunSchedule& schedule, SettingNames& said) {
   const ObjectFields fields(source, prefix);
   ParamGroup group = {.max_lr = schedule.max_lr, .min_lr = schedule.min_lr};
-  CKPT_RETURN_IF_ERROR(megatron::ReadGroup(fields, group));
-  CKPT_RETURN_IF_ERROR(megatron::ReadOptimizer(fields, group));
+  CKPT_RETURN_IF_ERROR(megatron::ReadGroup(fields, group, said));
+  CKPT_RETURN_IF_ERROR(megatron::ReadOptimizer(fields, group, said));
   return group;
 }
 
 // The parameters of each group of the run, with all their settings. Those of equal settings are
-// one group; every one was updated as often as the first of `run`.
-Status ReadSettings(const CheckpointSource& source, bool is_sgd, TrainingRun& run) {
-  CKPT_RETURN_IF_ERROR(megatron::ReadSchedule(ObjectFields(source, kScheduler), run.schedule));
+// one group; every one was updated as often as the first of the run.
+Status ReadSettings(const CheckpointSource& source, bool is_sgd, StoredRun& into) {
+  TrainingRun& run = into.run;
+  CKPT_RETURN_IF_ERROR(
+      megatron::ReadSchedule(ObjectFields(source, kScheduler), run.schedule, into.said));
   for (const auto& [name, value] : run.args) {  // of Megatron-Bridge's train state
     if (name == kOperations && value.AsFloat() != nullptr) {
       run.num_floating_point_operations = *value.AsFloat();
+      into.said.emplace(kOperations);
     }
   }
-  CKPT_RETURN_IF_ERROR(
-      ObjectFields(source, "").Read(kOperations, run.num_floating_point_operations));
+  const ObjectFields progress(source, "");
+  CKPT_RETURN_IF_ERROR(progress.Read(kOperations, run.num_floating_point_operations));
+  if (progress.Has(kOperations)) into.said.emplace(kOperations);
   const std::int64_t updates = run.finished_updates();
   std::map<std::string, std::size_t> positions;
   run.groups.clear();
@@ -69,7 +73,7 @@ Status ReadSettings(const CheckpointSource& source, bool is_sgd, TrainingRun& ru
     const auto name = ParameterIn(object.key, kGroupMeta, kStepSuffix);
     if (!name) continue;
     const std::string prefix = object.key.substr(0, object.key.size() - kStepSuffix.size() + 1);
-    CKPT_ASSIGN_OR_RETURN(ParamGroup group, ReadGroup(source, prefix, run.schedule));
+    CKPT_ASSIGN_OR_RETURN(ParamGroup group, ReadGroup(source, prefix, run.schedule, into.said));
     group.step = updates;
     if (is_sgd && !group.sgd) group.sgd = megatron::SgdOf({run.args.begin(), run.args.end()});
     const auto found = std::ranges::find(run.groups, group);
@@ -113,17 +117,10 @@ std::span<const std::string_view> MomentsIn(const CheckpointIndex& index) {
   return kMomentsOfAdam;
 }
 
-Result<StoredMoment> FindMoment(const CheckpointIndex& index, std::string_view name,
-                                const TrainingRun& run) {
-  StoredMoment moment = {.name = std::string(name), .weight_of = {}};
-  const std::string suffix = fmt::format(".{}", name);
+// Every parameter of a group must have this moment.
+Status CheckMoment(const StoredMoment& moment, const TrainingRun& run) {
   std::set<std::string> present;
-  for (const GlobalTensor& tensor : index.tensors()) {
-    const auto weight = ParameterIn(tensor.key, kOptimizerState, suffix);
-    if (!weight) continue;
-    present.insert(*weight);
-    moment.weight_of[tensor.key] = *weight;
-  }
+  for (const auto& [key, weight] : moment.weight_of) present.insert(weight);
   Status absent;
   for (const auto& [weight, group] : run.group_of) {
     const bool is_present =
@@ -131,10 +128,9 @@ Result<StoredMoment> FindMoment(const CheckpointIndex& index, std::string_view n
                                      present.contains(weight + std::string(kUpHalf)));
     if (is_present) continue;
     absent.Add(Error(ErrorKind::kMissing, "a trained weight has no moment of the optimizer")
-                   .Tensor(fmt::format("{}*{}{}", kOptimizerState, weight, suffix)));
+                   .Tensor(fmt::format("{}*{}.{}", kOptimizerState, weight, moment.name)));
   }
-  if (!absent.ok()) return absent;
-  return moment;
+  return absent;
 }
 
 // Nothing if the argument is absent or None.
@@ -165,7 +161,7 @@ Status ReadProgress(const CheckpointSource& source, RunDetail detail, TrainingRu
   CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
   run.args.assign(args.begin(), args.end());
   CKPT_ASSIGN_OR_RETURN(run.iteration, ReadStoredInteger(source, kIteration));
-  CKPT_ASSIGN_OR_RETURN(run.consumed_samples, NeededIntegerIn(args, "consumed_train_samples"));
+  CKPT_ASSIGN_OR_RETURN(run.consumed_samples, NeededIntegerIn(args, kSamples));
   CKPT_ASSIGN_OR_RETURN(const std::optional<std::int64_t> seed, IntegerIn(args, "seed"));
   run.seed = static_cast<std::uint64_t>(seed.value_or(0));
   run.tensor_ranks = TensorRanksIn(args);
@@ -189,15 +185,31 @@ bool HoldsRun(const CheckpointIndex& index) {
          std::ranges::any_of(index.objects(), is_of_optimizer);
 }
 
+Result<OptimizerTensors> FindTensors(const CheckpointIndex& index) {
+  OptimizerTensors found;
+  for (const std::string_view name : MomentsIn(index)) {
+    const std::string suffix = fmt::format(".{}", name);
+    StoredMoment& moment = found.moments.emplace_back();
+    moment.name = name;
+    for (const GlobalTensor& tensor : index.tensors()) {
+      if (auto weight = ParameterIn(tensor.key, kOptimizerState, suffix)) {
+        moment.weight_of[tensor.key] = *std::move(weight);
+      }
+    }
+  }
+  return found;
+}
+
 Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
-  StoredRun stored;
+  CKPT_ASSIGN_OR_RETURN(OptimizerTensors tensors, FindTensors(source.index()));
+  StoredRun stored{std::move(tensors)};
   CKPT_RETURN_IF_ERROR(ReadGroups(source, stored.run));
-  for (const std::string_view name : MomentsIn(source.index())) {
-    CKPT_ASSIGN_OR_RETURN(stored.moments.emplace_back(),
-                          FindMoment(source.index(), name, stored.run));
+  for (const StoredMoment& moment : stored.moments) {
+    CKPT_RETURN_IF_ERROR(CheckMoment(moment, stored.run));
   }
   CKPT_RETURN_IF_ERROR(ReadProgress(source, detail, stored.run));
-  CKPT_RETURN_IF_ERROR(ReadSettings(source, MomentsIn(source.index()).size() == 1, stored.run));
+  CKPT_RETURN_IF_ERROR(ReadSettings(source, MomentsIn(source.index()).size() == 1, stored));
+  stored.said.insert({std::string(kIteration), std::string(kSamples)});
   stored.decoded = {std::string(kArgs),
                     std::string(kIteration),
                     "checkpoint_version",

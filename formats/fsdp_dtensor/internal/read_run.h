@@ -18,6 +18,9 @@ Result<layout::Configuration> ReadArgs(const CheckpointSource& source);
 // Whether the checkpoint holds anything of an optimizer.
 [[nodiscard]] bool HoldsRun(const CheckpointIndex& index);
 
+// The optimizer's tensors. Does not fail.
+Result<OptimizerTensors> FindTensors(const CheckpointIndex& index);
+
 // Progress, arguments and optimizer of the run. Nothing that the optimizer keeps is read.
 //
 // Errors: kMissing (nothing says how often the optimizer updated the weights, as in a checkpoint of

@@ -11,11 +11,11 @@
 #include <fmt/format.h>
 
 #include "core/tensor/dtype.h"
+#include "core/training/run_settings.h"
 #include "formats/fsdp_dtensor/internal/run_keys.h"
 #include "formats/megatron/object_fields.h"
 #include "formats/megatron/plain_pickle.h"
 #include "formats/megatron/random_states.h"
-#include "formats/megatron/run_settings.h"
 #include "formats/pickle/object_json.h"
 #include "formats/pickle/reader.h"
 
@@ -30,8 +30,8 @@ using megatron::PickleValue;
 std::vector<ObjectField> FieldsOf(const ParamGroup& group) {
   std::vector<ObjectField> fields;
   const megatron::AddFields add = {fields};
-  megatron::VisitGroup(group, add);
-  megatron::VisitOptimizer(group, add);
+  VisitGroup(group, add);
+  VisitOptimizer(group, add);
   if (!group.sgd) add("bias_correction", true);
   add("step", group.step);
   return fields;

@@ -2,19 +2,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <vector>
 
-#include "formats/megatron/run_settings.h"
+#include "core/training/run_settings.h"
 #include "formats/torch_dist/internal/run_keys.h"
+#include "formats/torch_dist/internal/writer.h"
 
 namespace ckpt::torch_dist {
 namespace {
 
 using pickle::PickleWriter;
-
-constexpr std::string_view kForm = "fully_reshardable";
 
 void WriteBeginning(const megatron::NamedValues& args, std::int64_t iteration,
                     PickleWriter& pickle) {
@@ -26,11 +26,13 @@ void WriteBeginning(const megatron::NamedValues& args, std::int64_t iteration,
 
 // How Megatron-Core is told to read the rest: halves of a gated projection are one tensor, and
 // several optimizers are not told apart by a prefix.
-void WriteContentMetadata(bool has_optimizer, PickleWriter& pickle) {
+void WriteContentMetadata(std::optional<std::string_view> optimizer_form, PickleWriter& pickle) {
   pickle.Text("content_metadata").BeginDict();
-  if (has_optimizer) {
-    pickle.Text("distrib_optim_sharding_type").Text(kForm);
-    pickle.Text("distrib_optim_fully_reshardable_mem_efficient").Bool(false);
+  if (optimizer_form) {
+    pickle.Text("distrib_optim_sharding_type").Text(*optimizer_form);
+    if (*optimizer_form == kFullyReshardable) {
+      pickle.Text("distrib_optim_fully_reshardable_mem_efficient").Bool(false);
+    }
   }
   pickle.Text("singleton_local_shards").Bool(false);
   pickle.Text("chained_optim_avoid_prefix").Bool(true);
@@ -50,19 +52,20 @@ struct WriteEntries {
 void WriteGroup(const ParamGroup& group, PickleWriter& pickle) {
   const WriteEntries write = {pickle};
   pickle.BeginDict();
-  megatron::VisitGroup(group, write);
-  megatron::VisitOptimizer(group, write);
+  VisitGroup(group, write);
+  VisitOptimizer(group, write);
   if (!group.sgd) write("bias_correction", true);
   write("step", group.step);
   pickle.EndDict();
 }
 
-void WriteOptimizer(const std::vector<ParamGroup>& groups, PickleWriter& pickle) {
+void WriteOptimizer(const std::vector<ParamGroup>& groups, std::string_view form,
+                    PickleWriter& pickle) {
   pickle.BeginDict();
   pickle.Text("optimizer").BeginDict().Text("param_groups").BeginList();
   for (const ParamGroup& group : groups) WriteGroup(group, pickle);
   pickle.EndList().EndDict();
-  pickle.Text("param_state_sharding_type").Text(kForm);
+  pickle.Text("param_state_sharding_type").Text(form);
   pickle.EndDict();
 }
 
@@ -86,7 +89,7 @@ std::vector<ParamGroup> GroupsOf(const TrainingRun& run, bool of_experts) {
 
 void WriteSchedule(const RunSchedule& schedule, PickleWriter& pickle) {
   pickle.Text("opt_param_scheduler").BeginDict();
-  megatron::VisitSchedule(schedule, WriteEntries{pickle});
+  VisitSchedule(schedule, WriteEntries{pickle});
   pickle.EndDict();
 }
 
@@ -95,11 +98,12 @@ void WriteSchedule(const RunSchedule& schedule, PickleWriter& pickle) {
 void WriteModelState(const megatron::NamedValues& args, PickleWriter& pickle) {
   pickle.BeginDict();
   WriteBeginning(args, 0, pickle);
-  WriteContentMetadata(/*has_optimizer=*/false, pickle);
+  WriteContentMetadata(/*optimizer_form=*/std::nullopt, pickle);
   pickle.EndDict();
 }
 
-void WriteRunState(const TrainingRun& run, ExpertOptimizer experts, PickleWriter& pickle) {
+void WriteRunState(const TrainingRun& run, ExpertOptimizer experts, std::string_view form,
+                   PickleWriter& pickle) {
   pickle.BeginDict();
   WriteBeginning(run.args, run.iteration, pickle);
   pickle.Text("optimizer");
@@ -107,16 +111,16 @@ void WriteRunState(const TrainingRun& run, ExpertOptimizer experts, PickleWriter
   if (experts == ExpertOptimizer::kSeparate && !of_experts.empty()) {
     pickle.BeginDict();
     pickle.Int(0);
-    WriteOptimizer(GroupsOf(run, /*of_experts=*/false), pickle);
+    WriteOptimizer(GroupsOf(run, /*of_experts=*/false), form, pickle);
     pickle.Int(1);
-    WriteOptimizer(of_experts, pickle);
+    WriteOptimizer(of_experts, form, pickle);
     pickle.EndDict();
   } else {
-    WriteOptimizer(run.groups, pickle);
+    WriteOptimizer(run.groups, form, pickle);
   }
   WriteSchedule(run.schedule, pickle);
   pickle.Text(kOperations).Float(run.num_floating_point_operations);
-  WriteContentMetadata(/*has_optimizer=*/true, pickle);
+  WriteContentMetadata(form, pickle);
   pickle.EndDict();
 }
 

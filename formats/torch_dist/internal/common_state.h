@@ -2,6 +2,8 @@
 #ifndef CKPT_FORMATS_TORCH_DIST_INTERNAL_COMMON_STATE_H_
 #define CKPT_FORMATS_TORCH_DIST_INTERNAL_COMMON_STATE_H_
 
+#include <string_view>
+
 #include "core/training/training_run.h"
 #include "formats/megatron/plain_pickle.h"
 #include "formats/pickle/writer.h"
@@ -15,9 +17,10 @@ void WriteModelState(const megatron::NamedValues& args, pickle::PickleWriter& pi
 // parallelism is larger than 1. It loads none as the other.
 enum class ExpertOptimizer { kJoint, kSeparate };
 
-// Of a run, whose optimizer's tensors are stored in the form fully_reshardable. REQUIRES: for
-// separate optimizers, `run.group_of` has every trained parameter.
-void WriteRunState(const TrainingRun& run, ExpertOptimizer experts, pickle::PickleWriter& pickle);
+// Of a run, whose optimizer's tensors are stored in the form that is named. REQUIRES: for separate
+// optimizers, `run.group_of` has every trained parameter.
+void WriteRunState(const TrainingRun& run, ExpertOptimizer experts, std::string_view form,
+                   pickle::PickleWriter& pickle);
 
 }  // namespace ckpt::torch_dist
 

@@ -33,7 +33,7 @@ constexpr std::string_view kMomentOfSgd = "momentum_buffer";
 constexpr std::array<std::string_view, 2> kDecoupled = {kEmbeddingKey, kHeadKey};
 
 // Of what an optimizer stores for a parameter, the exact value of the parameter itself.
-constexpr std::array<std::string_view, 2> kMainNames = {"param", "fp32_param"};
+constexpr std::array<std::string_view, 2> kMainNames = {kMainWeight, kMainWeightInModelSpace};
 
 // "exp_avg" and the weight of "optimizer.state.exp_avg.decoder.layers.mlp.linear_fc2.weight".
 std::optional<std::pair<std::string, std::string>> StateIn(std::string_view key) {
@@ -150,17 +150,19 @@ class MemberSettings final : public megatron::StoredSettings {
   const JsonCursor object_;
 };
 
-Status ReadSchedule(const StoredState& common, RunSchedule& schedule) {
+Status ReadSchedule(const StoredState& common, StoredRun& into) {
   const std::optional<JsonCursor> stored = common.root().Find("opt_param_scheduler");
-  return stored ? megatron::ReadSchedule(MemberSettings(common, *stored), schedule) : OkStatus();
+  if (!stored) return OkStatus();
+  return megatron::ReadSchedule(MemberSettings(common, *stored), into.run.schedule, into.said);
 }
 
 Result<ParamGroup> ReadGroup(const StoredState& state, const JsonCursor& stored,
-                             const RunSchedule& schedule, std::optional<std::int64_t> step) {
+                             std::optional<std::int64_t> step, StoredRun& into) {
+  const RunSchedule& schedule = into.run.schedule;
   ParamGroup group = {.max_lr = schedule.max_lr, .min_lr = schedule.min_lr};
   const MemberSettings settings(state, stored);
-  CKPT_RETURN_IF_ERROR(megatron::ReadGroup(settings, group));
-  CKPT_RETURN_IF_ERROR(megatron::ReadOptimizer(settings, group));
+  CKPT_RETURN_IF_ERROR(megatron::ReadGroup(settings, group, into.said));
+  CKPT_RETURN_IF_ERROR(megatron::ReadOptimizer(settings, group, into.said));
   if (group.sgd) step = step.value_or(0);
   const std::optional<JsonCursor> own = stored.Find("step");
   if (!own && !step) {
@@ -178,8 +180,7 @@ Result<ParamGroup> ReadGroup(const StoredState& state, const JsonCursor& stored,
 // One optimizer: {"optimizer": {"param_groups": […]}, …}, or its inner part alone. With several
 // optimizers, a dictionary of them by number.
 Status ReadOptimizer(const StoredState& state, const JsonCursor& stored,
-                     const RunSchedule& schedule, std::optional<std::int64_t> step, int depth,
-                     std::vector<ParamGroup>& groups) {
+                     std::optional<std::int64_t> step, int depth, StoredRun& into) {
   constexpr int kMaxDepth = 3;
   if (depth > kMaxDepth) return OkStatus();
   if (const auto common_step = stored.Find("common_step")) {
@@ -193,12 +194,12 @@ Status ReadOptimizer(const StoredState& state, const JsonCursor& stored,
   if (const auto listed = stored.Find("param_groups")) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, listed->Items());
     for (const JsonCursor& item : items) {
-      CKPT_ASSIGN_OR_RETURN(groups.emplace_back(), ReadGroup(state, item, schedule, step));
+      CKPT_ASSIGN_OR_RETURN(into.run.groups.emplace_back(), ReadGroup(state, item, step, into));
     }
     return OkStatus();
   }
   if (const auto inner = stored.Find("optimizer")) {
-    return ReadOptimizer(state, *inner, schedule, step, depth + 1, groups);
+    return ReadOptimizer(state, *inner, step, depth + 1, into);
   }
   const auto numbered = stored.Find("$dict");
   if (!numbered) return OkStatus();
@@ -206,7 +207,7 @@ Status ReadOptimizer(const StoredState& state, const JsonCursor& stored,
   for (const JsonCursor& pair : pairs) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> entry, pair.Items());
     if (entry.size() != 2) continue;
-    CKPT_RETURN_IF_ERROR(ReadOptimizer(state, entry[1], schedule, step, depth + 1, groups));
+    CKPT_RETURN_IF_ERROR(ReadOptimizer(state, entry[1], step, depth + 1, into));
   }
   return OkStatus();
 }
@@ -235,34 +236,34 @@ bool IsSizeOfBuffers(std::string_view key) {
 // Every group of ranks stores its optimizer's groups, which are those of others if these have
 // parameters of the same kind.
 Status ReadGroupsBesideBuffers(const CheckpointSource& source, std::optional<std::int64_t> step,
-                               TrainingRun& run) {
+                               StoredRun& into) {
+  std::vector<ParamGroup>& groups = into.run.groups;
   for (const ObjectEntry& object : source.index().objects()) {
     if (!IsBesideBuffers(object.key)) continue;
     CKPT_ASSIGN_OR_RETURN(const StoredState state, StoredState::Read(source, object));
     // Megatron's objects are lists of one.
     CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, state.root().Items());
-    std::vector<ParamGroup> groups;
     for (const JsonCursor& item : items) {
-      CKPT_RETURN_IF_ERROR(ReadOptimizer(state, item, run.schedule, step, 0, groups));
-    }
-    for (ParamGroup& group : groups) {
-      if (std::ranges::find(run.groups, group) == run.groups.end()) {
-        run.groups.push_back(std::move(group));
+      std::vector<ParamGroup> known = std::exchange(groups, {});
+      CKPT_RETURN_IF_ERROR(ReadOptimizer(state, item, step, 0, into));
+      for (ParamGroup& group : groups) {
+        if (std::ranges::find(known, group) == known.end()) known.push_back(std::move(group));
       }
+      groups = std::move(known);
     }
   }
   return OkStatus();
 }
 
 // The groups of SGD are at step 0.
-Status ReadGroups(const CheckpointSource& source, const StoredState& common, TrainingRun& run) {
+Status ReadGroups(const CheckpointSource& source, const StoredState& common, StoredRun& into) {
   std::optional<std::int64_t> step;
   if (UsesSgd(source.index())) step = 0;
   if (const auto stored = common.root().Find("optimizer")) {
-    CKPT_RETURN_IF_ERROR(ReadOptimizer(common, *stored, run.schedule, step, 0, run.groups));
+    CKPT_RETURN_IF_ERROR(ReadOptimizer(common, *stored, step, 0, into));
   }
-  CKPT_RETURN_IF_ERROR(ReadGroupsBesideBuffers(source, step, run));
-  if (!run.groups.empty()) return OkStatus();
+  CKPT_RETURN_IF_ERROR(ReadGroupsBesideBuffers(source, step, into));
+  if (!into.run.groups.empty()) return OkStatus();
   return Error(ErrorKind::kMissing, "nothing says how often the optimizer updated the weights")
       .Tensor(kCommonKey)
       .Expected("optimizer, with param_groups")
@@ -303,11 +304,13 @@ Result<std::int64_t> NeededArg(const Configuration& args, std::string_view name)
   return Error(ErrorKind::kMissing, fmt::format("args have no number {}", name)).Tensor(kCommonKey);
 }
 
-Status ReadProgress(const StoredState& common, const Configuration& args, TrainingRun& run) {
+Status ReadProgress(const StoredState& common, const Configuration& args, StoredRun& into) {
+  TrainingRun& run = into.run;
   run.args.assign(args.begin(), args.end());
-  CKPT_ASSIGN_OR_RETURN(const JsonCursor iteration, common.root().At("iteration"));
+  CKPT_ASSIGN_OR_RETURN(const JsonCursor iteration, common.root().At(kIteration));
   CKPT_ASSIGN_OR_RETURN(run.iteration, iteration.Int64());
-  CKPT_ASSIGN_OR_RETURN(run.consumed_samples, NeededArg(args, "consumed_train_samples"));
+  CKPT_ASSIGN_OR_RETURN(run.consumed_samples, NeededArg(args, kSamples));
+  into.said.insert({std::string(kIteration), std::string(kSamples)});
   if (const auto seed = args.find("seed"); seed != args.end() && seed->second.AsInt() != nullptr) {
     run.seed = static_cast<std::uint64_t>(*seed->second.AsInt());
   }
@@ -315,17 +318,17 @@ Status ReadProgress(const StoredState& common, const Configuration& args, Traini
   if (const auto counted = args.find(kOperations); counted != args.end()) {
     if (const double* const number = counted->second.AsFloat()) {
       run.num_floating_point_operations = *number;
+      into.said.emplace(kOperations);
     }
   }
+  if (common.root().Find(kOperations)) into.said.emplace(kOperations);
   return MemberSettings(common, common.root()).Read(kOperations, run.num_floating_point_operations);
 }
 
 // The embedding and the head are in the group with a rate of its own, if the run asked for one.
-void NameDecoupled(const Configuration& args,
-                   const std::map<std::string, std::map<std::string, std::string>>& states,
-                   TrainingRun& run) {
+void NameDecoupled(const Configuration& args, const OptimizerTensors& tensors, TrainingRun& run) {
   const auto asked = args.find("decoupled_lr");
-  if (asked == args.end() || states.empty()) return;
+  if (asked == args.end() || tensors.moments.empty()) return;
   if (asked->second.AsFloat() == nullptr && asked->second.AsInt() == nullptr) return;
   std::vector<std::size_t> own;
   for (std::size_t g = 0; g < run.groups.size(); ++g) {
@@ -333,7 +336,7 @@ void NameDecoupled(const Configuration& args,
   }
   if (own.size() != 1) return;
   run.others_by_decay = true;
-  for (const auto& [key, weight] : states.begin()->second) {
+  for (const auto& [key, weight] : tensors.moments.front().weight_of) {
     if (std::ranges::find(kDecoupled, weight) == kDecoupled.end()) continue;
     run.group_of.emplace_back(weight, own.front());
   }
@@ -368,14 +371,32 @@ bool HoldsRun(const CheckpointIndex& index) {
          std::ranges::any_of(index.objects(), is_of_optimizer);
 }
 
+Result<OptimizerTensors> FindTensors(const CheckpointIndex& index) {
+  CKPT_RETURN_IF_ERROR(RefuseBuffers(index));
+  std::map<std::string, std::map<std::string, std::string>> states;
+  for (const GlobalTensor& tensor : index.tensors()) {
+    if (const auto state = StateIn(tensor.key)) states[state->first][tensor.key] = state->second;
+  }
+  CKPT_RETURN_IF_ERROR(CheckMoments(states));
+  OptimizerTensors found;
+  for (auto& [name, tensors] : states) {
+    if (std::ranges::find(kMainNames, name) != kMainNames.end()) {
+      found.main_weights = std::move(tensors);
+    } else {
+      found.moments.push_back({.name = name, .weight_of = std::move(tensors)});
+    }
+  }
+  return found;
+}
+
 Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
-  CKPT_RETURN_IF_ERROR(RefuseBuffers(source.index()));
+  CKPT_ASSIGN_OR_RETURN(OptimizerTensors tensors, FindTensors(source.index()));
   CKPT_ASSIGN_OR_RETURN(const StoredState common, StoredState::ReadCommon(source));
-  StoredRun stored;
-  CKPT_RETURN_IF_ERROR(ReadSchedule(common, stored.run.schedule));
-  CKPT_RETURN_IF_ERROR(ReadGroups(source, common, stored.run));
+  StoredRun stored{std::move(tensors)};
+  CKPT_RETURN_IF_ERROR(ReadSchedule(common, stored));
+  CKPT_RETURN_IF_ERROR(ReadGroups(source, common, stored));
   CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
-  CKPT_RETURN_IF_ERROR(ReadProgress(common, args, stored.run));
+  CKPT_RETURN_IF_ERROR(ReadProgress(common, args, stored));
   if (UsesSgd(source.index())) {
     for (ParamGroup& group : stored.run.groups) {
       if (!group.sgd) group.sgd = megatron::SgdOf(args);
@@ -385,19 +406,7 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   if (detail == RunDetail::kToResume) {
     CKPT_RETURN_IF_ERROR(megatron::CheckSchedule(stored.run, args, kCommonKey));
   }
-  std::map<std::string, std::map<std::string, std::string>> states;
-  for (const GlobalTensor& tensor : source.index().tensors()) {
-    if (const auto state = StateIn(tensor.key)) states[state->first][tensor.key] = state->second;
-  }
-  CKPT_RETURN_IF_ERROR(CheckMoments(states));
-  NameDecoupled(args, states, stored.run);
-  for (auto& [name, tensors] : states) {
-    if (std::ranges::find(kMainNames, name) != kMainNames.end()) {
-      stored.main_weights = std::move(tensors);
-    } else {
-      stored.moments.push_back({.name = name, .weight_of = std::move(tensors)});
-    }
-  }
+  NameDecoupled(args, stored, stored.run);
   stored.decoded = {std::string(kCommonKey), std::string(megatron::kRunConfigKey),
                     std::string(megatron::kTrainStateKey)};
   for (const ObjectEntry& object : source.index().objects()) {

@@ -13,6 +13,11 @@ namespace ckpt::torch_dist {
 // Whether the checkpoint holds anything of an optimizer.
 [[nodiscard]] bool HoldsRun(const CheckpointIndex& index);
 
+// The optimizer's tensors, where each parameter has its own: the forms of ReadRun. Errors:
+// kUnsupported (a form that does not say where a parameter lies), kMissing (a trained weight lacks a
+// moment).
+Result<OptimizerTensors> FindTensors(const CheckpointIndex& index);
+
 // Progress, arguments and optimizer of the run, where each parameter has its own tensors: the forms
 // `fully_reshardable`, `fully_sharded_model_space` (flattened ones too) and those of optimizers
 // that are not distributed. Which group a parameter belongs to is not stored: `group_of` has the

@@ -12,11 +12,15 @@ inline constexpr std::string_view kOptimizerState = "optimizer.state.";
 inline constexpr std::string_view kOptimizerBuffers = "optimizer.distributed.";
 // Before the keys of one of several optimizers, where these are told apart.
 inline constexpr std::string_view kChained = "chained_";
-// The exact value of a weight in fully_reshardable form, and in buffers.
+// The exact value of a weight: in fully_reshardable form and in buffers, and in
+// fully_sharded_model_space.
 inline constexpr std::string_view kMainWeight = "param";
+inline constexpr std::string_view kMainWeightInModelSpace = "fp32_param";
 // The weights outside layers that a stage may have twice, or at a rate of their own.
 inline constexpr std::string_view kEmbeddingKey = "embedding.word_embeddings.weight";
 inline constexpr std::string_view kHeadKey = "output_layer.weight";
+inline constexpr std::string_view kIteration = "iteration";
+inline constexpr std::string_view kSamples = "consumed_train_samples";  // an argument
 inline constexpr std::string_view kOperations = "num_floating_point_operations_so_far";
 
 // One of several optimizers numbers its keys: "chained_1.optimizer.state.exp_avg.…".

@@ -1,5 +1,7 @@
 #include "formats/torch_dist/internal/writer.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -148,6 +150,40 @@ Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<Empt
   return plan;
 }
 
+// Whether layers, or a layer's experts, are stacked along a dim of their own: the word behind
+// `before` is no number.
+bool IsStacked(std::string_view key, std::string_view before) {
+  const std::size_t found = key.find(before);
+  if (found == std::string_view::npos || found + before.size() >= key.size()) return false;
+  const char next = key[found + before.size()];
+  return next < '0' || next > '9';
+}
+
+// The tensors that one rank of Megatron-Core up to 0.15 flattens, in its blocks: one of each layer
+// and expert, and of each half of a gated projection.
+dcp::BlockGrids FlattenOptimizer(const RunRequest& request) {
+  const auto is_gated = std::ranges::any_of(request.run.args, [](const auto& arg) {
+    return arg.first == "swiglu" && arg.second == layout::Value(true);
+  });
+  dcp::BlockGrids grids;
+  for (const TargetTensor& tensor : request.tensors) {
+    if (!tensor.key.starts_with(kOptimizerState)) continue;
+    Dims& grid = grids[tensor.key];
+    grid.assign(tensor.shape.size(), 1);
+    std::size_t dim = 0;
+    for (const std::string_view before : {".layers.", ".mlp.experts.experts."}) {
+      if (dim >= grid.size() || !IsStacked(tensor.key, before)) continue;
+      grid[dim] = tensor.shape[dim];
+      ++dim;
+    }
+    const bool is_halved =
+        is_gated && dim < grid.size() && tensor.shape[dim] % 2 == 0 &&
+        (tensor.key.ends_with("linear_fc1.weight") || tensor.key.ends_with("linear_fc1.bias"));
+    if (is_halved) grid[dim] = 2;
+  }
+  return grids;
+}
+
 }  // namespace
 
 Result<PlannedCheckpoint> PlanRelease(WeightsRequest request) {
@@ -179,22 +215,31 @@ std::string MomentKey(std::string_view name, std::string_view moment) {
   return fmt::format("{}{}.{}", kOptimizerState, moment, name);
 }
 
-std::string MainWeightKey(std::string_view name) { return MomentKey(name, kMainWeight); }
+std::string MainWeightKey(std::string_view name, const ChosenForms& forms) {
+  const bool is_in_model_space = IsChosen(forms, kOptimizerOption, kModelSpace);
+  return MomentKey(name, is_in_model_space ? kMainWeightInModelSpace : kMainWeight);
+}
 
 Result<WritePlan> PlanRun(RunRequest request) {
   dcp::WriterOptions options = dcp::OptionsOfRun(request);
   for (int rank = 0; rank < request.run.tensor_ranks; ++rank) {
     options.objects.push_back(RandomStates(request.run, rank));
   }
+  const bool is_in_model_space = IsChosen(request.forms, kOptimizerOption, kModelSpace);
+  if (is_in_model_space) options.flattened = FlattenOptimizer(request);
   const ExpertOptimizer experts = IsChosen(request.forms, kExpertOption, kSeparate)
                                       ? ExpertOptimizer::kSeparate
                                       : ExpertOptimizer::kJoint;
-  const Content content = {
-      .is_compat = !IsChosen(request.forms, kGenerationOption, kSince019),
-      .directory = "",
-      .write_common = [&](PickleWriter& pickle) { WriteRunState(request.run, experts, pickle); },
-      .side_files = std::move(request.side_files),
-      .bridged = megatron::IsOfBridge(request.forms) ? &request.run : nullptr};
+  const Content content = {.is_compat = !IsChosen(request.forms, kGenerationOption, kSince019),
+                           .directory = "",
+                           .write_common =
+                               [&](PickleWriter& pickle) {
+                                 WriteRunState(request.run, experts,
+                                               is_in_model_space ? kModelSpace : kFullyReshardable,
+                                               pickle);
+                               },
+                           .side_files = std::move(request.side_files),
+                           .bridged = megatron::IsOfBridge(request.forms) ? &request.run : nullptr};
   return Plan(std::move(request.tensors), request.objects, content, std::move(options));
 }
 

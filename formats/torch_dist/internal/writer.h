@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/base/result.h"
+#include "core/checkpoint/chosen_forms.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/training/run_format.h"
 #include "formats/weights_request.h"
@@ -25,6 +26,12 @@ inline constexpr std::string_view kExpertOption = "expert-optimizer";
 inline constexpr std::string_view kSeparate = "separate";
 inline constexpr std::array<std::string_view, 2> kExpertForms = {"joint", kSeparate};
 
+// How a run's optimizer is stored (Megatron's `distrib_optim_sharding_type`).
+inline constexpr std::string_view kOptimizerOption = "optimizer-form";
+inline constexpr std::string_view kFullyReshardable = "fully_reshardable";
+inline constexpr std::string_view kModelSpace = "fully_sharded_model_space";
+inline constexpr std::array<std::string_view, 2> kOptimizerForms = {kFullyReshardable, kModelSpace};
+
 // A root with a model's weights:
 //
 //   latest_checkpointed_iteration.txt   "release"
@@ -37,13 +44,13 @@ inline constexpr std::array<std::string_view, 2> kExpertForms = {"joint", kSepar
 // Errors: those of dcp::PlanDcp, kResource (more objects than any model has).
 Result<PlannedCheckpoint> PlanRelease(WeightsRequest request);
 
-// Keys of a weight and of what the optimizer keeps for it, in the form fully_reshardable.
+// Keys of a weight and of what the optimizer keeps for it.
 [[nodiscard]] std::string WeightKey(std::string_view name);
 [[nodiscard]] std::string MomentKey(std::string_view name, std::string_view moment);
-[[nodiscard]] std::string MainWeightKey(std::string_view name);
+[[nodiscard]] std::string MainWeightKey(std::string_view name, const ChosenForms& forms);
 
 // The directory of a run's checkpoint, without the root around it: the files above, with the
-// optimizer, its schedule and `rng_state` of every tensor-parallel rank, fresh from the run's seed.
+// optimizer, in the form that was chosen, its schedule and `rng_state` of every tensor-parallel rank, fresh from the run's seed.
 //
 // Errors: as above.
 Result<WritePlan> PlanRun(RunRequest request);

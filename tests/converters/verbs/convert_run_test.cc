@@ -1,6 +1,7 @@
 // Whole training runs as torch_dist and fsdp_dtensor.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -133,6 +134,44 @@ TEST_F(ConvertRunTest, GoesToMegatronFsdpAndBack) {
     auto actual = Tensors(back.target, all);
     EXPECT_EQ(actual, expected);
     EXPECT_EQ(WholeState(back.target).run.iteration, WholeState(source).run.iteration);
+  }
+}
+
+// The form of Megatron-Core up to 0.15: the same tensors, flattened, of any number of files.
+TEST_F(ConvertRunTest, GoesToAnOlderFormAndBackUnchanged) {
+  const std::vector<std::string> all = {"model.module.", "optimizer.state."};
+  for (const char* name : {"dense_fsdp2", "moe_ep2_fsdp4"}) {
+    const Path source = RunOf("fsdp_dtensor", name);
+    ConvertOptions there = ToTorchDist(source);
+    there.to.forms["optimizer-form"] = "fully_sharded_model_space";
+    for (const int files : {0, 3}) {
+      for (const std::optional<int> level : {std::optional<int>(), std::optional(3)}) {
+        SCOPED_TRACE(fmt::format("{}, {} files, {}", name, files, level ? "zstd" : "plain"));
+        there.files = files;
+        there.zstd_level = level;
+        const auto report = Convert(there);
+        ASSERT_THAT(report, IsOk());
+        EXPECT_EQ(report->target_digest, report->source_digest);
+        const ConvertOptions back = ToFsdpRun(there.target);
+        ASSERT_THAT(Convert(back), IsOk());
+        EXPECT_EQ(Tensors(back.target, all), Tensors(source, all));
+        ExpectSameRun(WholeState(source).run, WholeState(there.target).run);
+      }
+    }
+    // The same as the usual form, by other keys of the exact weights.
+    ConvertOptions usual = there;
+    usual.to.forms.clear();
+    usual.target = dir_.path() / "usual";
+    ASSERT_THAT(Convert(usual), IsOk());
+    const std::vector<std::string> moments = {"optimizer.state.exp_avg"};
+    EXPECT_EQ(Tensors(there.target, moments), Tensors(usual.target, moments));
+    const auto values = [](const std::map<std::string, std::string>& tensors) {
+      std::vector<std::string> digests;
+      for (const auto& [key, digest] : tensors) digests.push_back(digest);
+      return digests;
+    };
+    EXPECT_EQ(values(Tensors(there.target, {"optimizer.state.fp32_param."})),
+              values(Tensors(usual.target, {"optimizer.state.param."})));
   }
 }
 

@@ -57,6 +57,7 @@ TEST(StoredRunTest, IsReadByTheFormatOfTheCheckpoint) {
                               .run_tensors = nullptr,
                               .plan = nullptr,
                               .holds_run = [](const CheckpointIndex&) { return true; },
+                              .find_tensors = nullptr,
                               .read = &ReadElsewhere};
   const Format elsewhere = {.name = "elsewhere", .run = &kRun, .read_args = &ReadArgsElsewhere};
   OpenedCheckpoint checkpoint = Open(kMegatronRun);

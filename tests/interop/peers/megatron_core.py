@@ -171,6 +171,7 @@ def restore(random_states):
 def main():
     filesystem_async._results_queue = ResultsQueue()
     filesystem_async._process_memory = lambda: 0  # it asks a package for a figure of the log
+    numpy.product = numpy.prod  # Megatron-Core 0.15 calls it as it was before NumPy 2
     dist.init_process_group("gloo", init_method=f"file://{os.environ['CKPT_PEER_STORE']}", rank=rank, world_size=expert_ranks)
     parallel_state.initialize_model_parallel(expert_model_parallel_size=expert_ranks)
     tensor_parallel.model_parallel_cuda_manual_seed(1)

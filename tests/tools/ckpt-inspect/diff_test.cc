@@ -34,6 +34,8 @@ struct Entry {
   Dims first_index;
   std::string bits_a;
   std::string bits_b;
+  std::string stored_b;  // B's own key of the element
+  Dims index_b;
 };
 
 struct Answer {
@@ -45,6 +47,8 @@ struct Answer {
   std::vector<std::string> only_b;
   std::vector<Entry> different;
   std::size_t problems = 0;
+  bool training_state = false;
+  std::vector<std::string> not_compared;
   std::string text;
 };
 
@@ -76,6 +80,10 @@ Answer Diff(const Path& a, const Path& b, std::vector<std::string> more = {}) {
   answer.tensors = root.At("tensors")->Int64().value();
   answer.only_a = Texts(*root.At("only_a"));
   answer.only_b = Texts(*root.At("only_b"));
+  if (answer.compared == "as models") {
+    answer.training_state = root.At("training_state")->Bool().value();
+    answer.not_compared = Texts(*root.At("not_compared"));
+  }
   answer.problems = root.At("problems")->Items()->size();
   const auto different = root.At("different")->Items();
   for (const JsonCursor& item : *different) {
@@ -84,11 +92,17 @@ Answer Diff(const Path& a, const Path& b, std::vector<std::string> more = {}) {
                 .differing = item.At("differing")->Int64().value(),
                 .first_index = {},
                 .bits_a = {},
-                .bits_b = {}};
+                .bits_b = {},
+                .stored_b = {},
+                .index_b = {}};
     if (item.At("first_index")->kind() == JsonKind::kArray) {
       entry.first_index = item.At("first_index")->Int64Array().value();
       entry.bits_a = item.At("bits_a")->Text().value();
       entry.bits_b = item.At("bits_b")->Text().value();
+      if (item.At("stored_b")->kind() == JsonKind::kObject) {
+        entry.stored_b = item.At("stored_b")->At("key")->Text().value();
+        entry.index_b = item.At("stored_b")->At("index")->Int64Array().value();
+      }
     }
     answer.different.push_back(std::move(entry));
   }
@@ -391,6 +405,162 @@ TEST_F(DiffTest, DtypesAndShapesDiffer) {
   const Answer close = Diff(source, options.target, {"--rtol", "0.01"});
   EXPECT_FALSE(close.equal);
   for (const Entry& entry : close.different) EXPECT_EQ(entry.differing, 0) << entry.key;
+}
+
+// Runs of Megatron-Core, whose models' weights are bfloat16 and have exact ones beside them, in the
+// other namings, which have the exact ones alone.
+class DiffRunTest : public ConvertTest {
+ protected:
+  static Path RunOf(const std::string& name) { return GoldenDir() / "torch_dist" / name / "ckpt"; }
+
+  Path AsFsdp(const std::string& name, bool weights_only = false) const {
+    ConvertOptions options = Between("torch_dist", "fsdp_dtensor", RunOf(name), "fsdp_" + name);
+    options.weights_only = weights_only;
+    EXPECT_THAT(Convert(options), IsOk());
+    return options.target;
+  }
+  Path AsFsdp2(const std::string& name) const {
+    ConvertOptions options = Between("torch_dist", "dcp", RunOf(name), "fsdp2_" + name);
+    options.to.naming = "fsdp2";
+    EXPECT_THAT(Convert(options), IsOk());
+    return options.target;
+  }
+  // A copy of a run, whose bits may be flipped.
+  Path Copy(const std::string& name) const {
+    const Path copy = dir_.path() / "copy";
+    boost::filesystem::remove_all(copy);
+    boost::filesystem::copy(RunOf(name), copy, boost::filesystem::copy_options::recursive);
+    return copy;
+  }
+  static std::size_t PositionOf(const Path& path, const std::string& key) {
+    const auto opened = OpenCheckpoint(PosixStorage(), path);
+    EXPECT_THAT(opened, IsOk());
+    const auto tensors = opened->source->index().tensors();
+    const auto found = std::ranges::find(tensors, key, &GlobalTensor::key);
+    EXPECT_NE(found, tensors.end()) << key;
+    return static_cast<std::size_t>(found - tensors.begin());
+  }
+};
+
+constexpr const char* kRunsWithRoundedWeights[] = {
+    "opt_fully_reshardable_dp1_core016", "opt_fully_reshardable_tp2dp2_core016",
+    "opt_fully_reshardable_pp2dp2_core019", "opt_model_space_dp1_core012"};
+
+TEST_F(DiffRunTest, ARunIsEqualUnderEveryNaming) {
+  for (const char* name : kRunsWithRoundedWeights) {
+    SCOPED_TRACE(name);
+    const Path source = RunOf(name);
+    const Path fsdp = AsFsdp(name);
+    const Path fsdp2 = AsFsdp2(name);
+    for (const auto& [a, b] :
+         {std::pair(source, fsdp), std::pair(fsdp, source), std::pair(source, fsdp2),
+          std::pair(fsdp2, source), std::pair(fsdp, fsdp2), std::pair(fsdp2, fsdp)}) {
+      const Answer answer = Diff(a, b);
+      EXPECT_TRUE(answer.equal) << answer.text;
+      EXPECT_TRUE(answer.training_state);
+      EXPECT_THAT(answer.not_compared, ::testing::Contains("the arguments of the runs"));
+      EXPECT_EQ(answer.problems, 0U);
+    }
+  }
+}
+
+// A weight, its exact value and its moments are tensors of their own in A.
+TEST_F(DiffRunTest, FindsOneFlippedBitOfEveryKind) {
+  const std::string name = "opt_fully_reshardable_dp1_core016";
+  const std::string weight = "decoder.layers.self_attention.linear_qkv.weight";
+  const Path others[] = {AsFsdp(name), AsFsdp2(name)};
+  for (const std::string& key :
+       {weight, "optimizer.state.param." + weight, "optimizer.state.exp_avg." + weight,
+        "optimizer.state.exp_avg_sq." + weight}) {
+    const Path copy = Copy(name);
+    const auto place = PlaceIn(copy, PositionOf(copy, key));
+    ASSERT_THAT(place, IsOk());
+    FlipBit(place->file, place->offset, 6);
+    for (const Path& other : others) {
+      SCOPED_TRACE(key + " against " + other.string());
+      const Answer own = Diff(copy, other);
+      ASSERT_EQ(own.different.size(), 1U) << own.text;
+      EXPECT_EQ(own.different[0].key, key);
+      EXPECT_EQ(own.different[0].first_index, place->index);
+      EXPECT_EQ(own.different[0].differing, 1);
+      const Answer turned = Diff(other, copy);
+      ASSERT_EQ(turned.different.size(), 1U) << turned.text;
+      EXPECT_EQ(turned.different[0].stored_b, key);
+      EXPECT_EQ(turned.different[0].index_b, place->index);
+      EXPECT_EQ(turned.different[0].bits_b, own.different[0].bits_a);
+      // Only a copy that B alone stores has B's name.
+      EXPECT_EQ(turned.different[0].key == key, key == weight);
+    }
+  }
+}
+
+// One naming of the weights, and two forms of the optimizer.
+TEST_F(DiffRunTest, ComparesFormsOfOneOptimizer) {
+  const std::string name = "opt_fully_reshardable_dp1_core016";
+  ConvertOptions options = Between("torch_dist", "torch_dist", RunOf(name), "model_space");
+  options.to.forms["optimizer-form"] = "fully_sharded_model_space";
+  ASSERT_THAT(Convert(options), IsOk());
+  for (const auto& [a, b] :
+       {std::pair(RunOf(name), options.target), std::pair(options.target, RunOf(name))}) {
+    const Answer answer = Diff(a, b);
+    EXPECT_TRUE(answer.equal) << answer.text;
+    EXPECT_TRUE(answer.training_state);
+  }
+  const std::string weight = "decoder.layers.mlp.linear_fc1.weight";
+  const Path copy = Copy(name);
+  const auto place = PlaceIn(copy, PositionOf(copy, "optimizer.state.param." + weight));
+  ASSERT_THAT(place, IsOk());
+  FlipBit(place->file, place->offset, 3);
+  const Answer answer = Diff(options.target, copy);
+  ASSERT_EQ(answer.different.size(), 1U) << answer.text;
+  EXPECT_EQ(answer.different[0].key, "optimizer.state.fp32_param." + weight);
+  EXPECT_EQ(answer.different[0].stored_b, place->key);
+  EXPECT_EQ(answer.different[0].index_b, place->index);
+}
+
+TEST_F(DiffRunTest, SaysWhatOneSideDoesNotHold) {
+  const std::string name = "opt_fp32_dp2_core016";
+  const Path weights = AsFsdp(name, true);
+  const Answer answer = Diff(RunOf(name), weights);
+  EXPECT_TRUE(answer.equal) << answer.text;
+  EXPECT_FALSE(answer.training_state);
+  EXPECT_THAT(answer.not_compared, ::testing::ElementsAre("the training state of A: B holds none"));
+  EXPECT_THAT(Diff(weights, RunOf(name)).not_compared,
+              ::testing::ElementsAre("the training state of B: A holds none"));
+}
+
+// Megatron's default form: buffers, in which parameters are found by their values.
+TEST_F(DiffRunTest, FindsAFlippedBitInABuffer) {
+  const std::string name = "opt_dp_reshardable_tp2dp2_core016";
+  const Path fsdp = AsFsdp(name);
+  const Answer equal = Diff(RunOf(name), fsdp);
+  EXPECT_TRUE(equal.equal) << equal.text;
+  EXPECT_TRUE(equal.training_state);
+  const Path copy = Copy(name);
+  const auto place = PlaceIn(
+      copy, PositionOf(copy,
+                       "optimizer.distributed.dp_group_idx_1.gbuf_idx_0.dtype_(torch.bfloat16, "
+                       "torch.float32).bucket_idx_0.exp_avg"));
+  ASSERT_THAT(place, IsOk());
+  FlipBit(place->file, place->offset, 3);
+  const Answer answer = Diff(copy, fsdp);
+  ASSERT_EQ(answer.different.size(), 1U) << answer.text;
+  EXPECT_THAT(answer.different[0].key, HasSubstr("optimizer.state.exp_avg."));
+  EXPECT_EQ(answer.different[0].differing, 1);
+  const Answer turned = Diff(fsdp, copy);
+  ASSERT_EQ(turned.different.size(), 1U) << turned.text;
+  EXPECT_EQ(turned.different[0].stored_b, answer.different[0].key);
+  EXPECT_EQ(turned.different[0].index_b, answer.different[0].first_index);
+}
+
+TEST_F(DiffRunTest, SaysWhichStateIsNotUnderstood) {
+  const Answer answer =
+      Diff(RunOf("opt_gather_scatter_tp2dp2_core014"), AsFsdp("opt_fully_reshardable_dp1_core016"));
+  EXPECT_FALSE(answer.training_state);
+  ASSERT_EQ(answer.not_compared.size(), 2U) << answer.text;
+  EXPECT_THAT(answer.not_compared[0], HasSubstr("the training state of A: the optimizer's state "
+                                                "lies in buffers"));
+  EXPECT_EQ(answer.not_compared[1], "the training state of B: that of A is not understood");
 }
 
 TEST_F(DiffTest, TheSameForAnyBudgetAndThreads) {

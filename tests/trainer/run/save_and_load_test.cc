@@ -341,6 +341,24 @@ bool AnyContains(const std::set<std::string>& keys, std::string_view part) {
       keys, [&](const std::string& key) { return key.find(part) != std::string::npos; });
 }
 
+// Flattened, as Megatron-Core up to 0.15 keeps it: ranks store ranges of layers' blocks.
+TEST_F(SaveAndLoadTest, KeepsTheOptimizerInAnOlderFormOnEveryMesh) {
+  const layout::Configuration settings =
+      With(With(TinySettings(), kExperts),
+           {{"save_format", "torch_dist"}, {"optimizer_form", "fully_sharded_model_space"}});
+  std::int64_t iteration = 0;
+  for (const Mesh& mesh : Meshes()) {
+    SCOPED_TRACE(mesh.name);
+    ++iteration;
+    const auto state = static_cast<std::uint64_t>(iteration);
+    ASSERT_THAT(Save(With(settings, mesh.settings), mesh.ranks, state, iteration), IsOk());
+    const std::set<std::string> keys = KeysOf(*storage_, iteration);
+    EXPECT_TRUE(AnyContains(keys, "optimizer.state.fp32_param."));
+    EXPECT_FALSE(AnyContains(keys, "optimizer.state.param."));
+    EXPECT_THAT(Load({{"global_batch_size", 3}}, 3, state, iteration), IsOk());
+  }
+}
+
 TEST_F(SaveAndLoadTest, NamesParametersAsAskedAndGoesOnWithTheNamesItFound) {
   const layout::Configuration settings = With(TinySettings(), kExperts);
   std::int64_t iteration = 0;

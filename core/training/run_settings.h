@@ -1,16 +1,21 @@
 // The settings of a run by the names that Megatron and torch give them: one list for all formats.
 //
 // Each function calls `visit(name, setting)` for every setting, in the order in which it is stored:
-// with a const object to write the settings, with another one to read them.
-#ifndef CKPT_FORMATS_MEGATRON_RUN_SETTINGS_H_
-#define CKPT_FORMATS_MEGATRON_RUN_SETTINGS_H_
+// with a const object to write the settings or to compare them, with another one to read them.
+#ifndef CKPT_CORE_TRAINING_RUN_SETTINGS_H_
+#define CKPT_CORE_TRAINING_RUN_SETTINGS_H_
 
 #include <concepts>
+#include <string_view>
 #include <type_traits>
 
 #include "core/training/training_run.h"
 
-namespace ckpt::megatron {
+namespace ckpt {
+
+// Before the names of settings where those of a whole run are told apart (StoredRun::said).
+inline constexpr std::string_view kOfGroups = "param_groups.";
+inline constexpr std::string_view kOfSchedule = "opt_param_scheduler.";
 
 template <typename T, typename Settings>
 concept PerhapsConst = std::same_as<std::remove_const_t<T>, Settings>;
@@ -53,6 +58,13 @@ void VisitSchedule(PerhapsConst<RunSchedule> auto& schedule, auto&& visit) {
   visit("wd_incr_steps", schedule.wd_incr_steps);
 }
 
-}  // namespace ckpt::megatron
+// How far the run is. These names need no prefix.
+void VisitProgress(PerhapsConst<TrainingRun> auto& run, auto&& visit) {
+  visit("iteration", run.iteration);
+  visit("consumed_train_samples", run.consumed_samples);
+  visit("num_floating_point_operations_so_far", run.num_floating_point_operations);
+}
 
-#endif  // CKPT_FORMATS_MEGATRON_RUN_SETTINGS_H_
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_TRAINING_RUN_SETTINGS_H_
