@@ -6,6 +6,7 @@
 
 #include "core/base/warning.h"
 #include "core/checkpoint/index.h"
+#include "core/tensor/dtype.h"
 
 namespace ckpt::pickle {
 namespace {
@@ -86,6 +87,18 @@ bool IsHarmlessCall(std::string_view module, std::string_view name) {
   const std::string_view root = module.substr(0, module.find('.'));
   return IsClassName(name) &&
          std::find(kFrameworks.begin(), kFrameworks.end(), root) != kFrameworks.end();
+}
+
+bool IsDTypeName(std::string_view name) {
+  constexpr std::array<std::string_view, 7> kQuantized = {
+      "qint8", "quint8", "qint32", "quint4x2", "quint2x4", "bits16", "bits8"};
+  if (ParseDType(name)) return true;
+  if (std::find(kQuantized.begin(), kQuantized.end(), name) != kQuantized.end()) return true;
+  if (name.starts_with("bits") && name.size() == 7) return true;  // bits1x8, bits2x4, bits4x2
+  // int1 … int7, uint1 … uint7
+  const std::string_view digits = name.substr(std::min(name.size(), name.find("int") + 3));
+  return (name.starts_with("int") || name.starts_with("uint")) && digits.size() == 1 &&
+         digits[0] >= '1' && digits[0] <= '7';
 }
 
 std::vector<Problem> WarnAboutCalls(const Graph& graph, const std::string& file,

@@ -16,6 +16,9 @@ namespace ckpt::pickle {
 // case; Python's own loader would.
 [[nodiscard]] bool IsHarmlessCall(std::string_view module, std::string_view name);
 
+// Names of torch's dtypes, including those whose tensors are not read.
+[[nodiscard]] bool IsDTypeName(std::string_view name);
+
 // A kUnsafePickle warning for every other global that the pickle calls, naming it.
 [[nodiscard]] std::vector<Problem> WarnAboutCalls(const Graph& graph, const std::string& file,
                                                   const std::string& tensor = {});

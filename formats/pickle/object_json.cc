@@ -54,19 +54,6 @@ std::string JsonFloat(double value) {
                                                                : "-inf");
 }
 
-// Names of torch's dtypes, including those whose tensors are not read.
-bool IsDTypeName(std::string_view name) {
-  constexpr std::array<std::string_view, 7> kQuantized = {
-      "qint8", "quint8", "qint32", "quint4x2", "quint2x4", "bits16", "bits8"};
-  if (ParseDType(name)) return true;
-  if (std::find(kQuantized.begin(), kQuantized.end(), name) != kQuantized.end()) return true;
-  if (name.starts_with("bits") && name.size() == 7) return true;  // bits1x8, bits2x4, bits4x2
-  // int1 … int7, uint1 … uint7
-  const std::string_view digits = name.substr(std::min(name.size(), name.find("int") + 3));
-  return (name.starts_with("int") || name.starts_with("uint")) && digits.size() == 1 &&
-         digits[0] >= '1' && digits[0] <= '7';
-}
-
 // Whether a node is a member of an enum: a call of a class with one plain value. Classes of the
 // standard library are called like that, too, but are not enums. REQUIRES: a kCall.
 bool IsEnumCall(const Graph& graph, NodeId node) {
