@@ -5,6 +5,7 @@
 #ifndef CKPT_FORMATS_FORMAT_H_
 #define CKPT_FORMATS_FORMAT_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,6 +31,9 @@ struct RunFormat;  // core/training/run_format.h
 // keeps them apart.
 inline constexpr std::string_view kAssetsDirectory = "hf_assets";
 
+// Keys of the mappings in which a format can say where an entry stands.
+enum class NestedKeys : std::uint8_t { kNone, kTexts, kTextsAndNumbers };
+
 // What people can choose about the form of a checkpoint. Formats may share one.
 struct FormatOption {
   std::string_view name;                     // "torch-dist-generation"
@@ -49,6 +53,9 @@ struct Format {
   // No format of its own, but a way to call what is in a checkpoint of `built_on`: people know such
   // a checkpoint as one of that, and ask for it by that name and the naming.
   bool is_naming = false;
+  // Of a naming: the same in another container, which Formats() does not list, as readers tell both
+  // by the same keys. Null: none.
+  const Format* elsewhere = nullptr;
   // Its loaders ask for a tied tensor under each of its names, so that copies are written.
   bool writes_copies = false;
   // The directory around its checkpoints, if a convention says what is in it.
@@ -74,8 +81,10 @@ struct Format {
   std::string_view file_in_directory = {};
   // It takes objects of any key, as text (WeightsRequest::carried_objects).
   bool holds_objects = false;
-  // It says where tensors and objects stand in a nested object (WeightsRequest::paths).
-  bool holds_paths = false;
+  // They lie apart from the tensors: whoever loads the weights does not meet them.
+  bool keeps_objects_apart = false;
+  // What it says of the places of tensors and objects in a nested object (WeightsRequest::paths).
+  NestedKeys nested_keys = NestedKeys::kNone;
   // It can show the tensors of an existing checkpoint without a copy of them.
   bool can_link = false;
   // By what people know a directory or a file of it, for the message that nothing was recognised.
@@ -107,8 +116,9 @@ struct Format {
   // Every file of a new checkpoint with a model's weights. A pure function. Errors: kUsage
   // (something asked for that the format does not have), and those of the format's planner.
   Result<PlannedCheckpoint> (*plan_weights)(WeightsRequest request) = nullptr;
-  // Of a format that holds objects: whether it can hold this one. Errors: kUnsupported, saying why
-  // not. Null: any.
+  // Of a format that holds objects: whether it can hold this one, which the object itself may change
+  // where its text says too little (CarriedObject::pickled). Errors: kUnsupported, saying why not.
+  // Null: any.
   Status (*check_object)(const CarriedObject& object) = nullptr;
   // Proves the files of `plan`, the first of which lies at `path`, by the software that defines the
   // format: it must find what was planned. Called before a checkpoint is published; reads no

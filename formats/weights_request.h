@@ -32,6 +32,8 @@ struct CarriedObject {
   std::string type;  // Python's name of the outermost type
   std::string json;
   HeldNumbers numbers = {};  // as in RenderedObject
+  // The object itself, where the text does not say all that the format needs.
+  std::optional<PickledObject> pickled = {};
 };
 
 // Elements of a tensor that lie in an existing file, in C order, little endian.

@@ -56,8 +56,10 @@ std::string Target::NamingInUse() const {
 
 const Format* FormatNamed(const Format& container, std::string_view naming) {
   for (const Format* format : Formats()) {
-    const bool is_it = format->is_naming && format->built_on == &container;
-    if (is_it && format->usual_naming == naming) return format;
+    if (!format->is_naming || format->usual_naming != naming) continue;
+    for (; format != nullptr; format = format->elsewhere) {
+      if (format->built_on == &container) return format;
+    }
   }
   return &container;
 }

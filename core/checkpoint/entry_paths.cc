@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
+#include <utility>
+#include <variant>
 
 namespace ckpt {
 namespace {
@@ -14,19 +17,28 @@ bool IsPossible(const PathStep& step) {
   return position == nullptr || (*position >= 0 && *position <= kMaxPosition);
 }
 
+bool IsKey(const PathStep& step) { return !std::holds_alternative<std::int64_t>(step); }
+
 // Neither leads through the other, and where they part, both are keys or both are positions.
 bool FitBeside(const EntryPath& a, const EntryPath& b) {
   const auto [of_a, of_b] = std::ranges::mismatch(a, b);
-  return of_a != a.end() && of_b != b.end() && of_a->index() == of_b->index();
+  return of_a != a.end() && of_b != b.end() && IsKey(*of_a) == IsKey(*of_b);
 }
 
 }  // namespace
+
+EntryPath WithTextKeys(EntryPath path) {
+  for (PathStep& step : path) {
+    if (const auto* const key = std::get_if<NumberKey>(&step)) step = std::to_string(key->number);
+  }
+  return path;
+}
 
 bool MakeOneObject(const EntryPaths& paths) {
   std::vector<const EntryPath*> sorted;
   sorted.reserve(paths.size());
   for (const auto& [key, path] : paths) {
-    const bool begins_with_key = !path.empty() && std::holds_alternative<std::string>(path.front());
+    const bool begins_with_key = !path.empty() && IsKey(path.front());
     if (!begins_with_key || !std::ranges::all_of(path, IsPossible)) return false;
     sorted.push_back(&path);
   }

@@ -2,6 +2,7 @@
 #ifndef CKPT_CORE_CHECKPOINT_ENTRY_PATHS_H_
 #define CKPT_CORE_CHECKPOINT_ENTRY_PATHS_H_
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -10,11 +11,22 @@
 
 namespace ckpt {
 
-// One step into nested containers: a key of a mapping as Python's str, or a position in a list.
-using PathStep = std::variant<std::string, std::int64_t>;
+// A key of a mapping that is an integer: an optimizer of torch numbers its parameters.
+struct NumberKey {
+  std::int64_t number = 0;
+
+  friend auto operator<=>(const NumberKey&, const NumberKey&) = default;
+};
+
+// One step into nested containers: a key of a mapping, an integer or else as Python's str, or a
+// position in a list.
+using PathStep = std::variant<std::string, NumberKey, std::int64_t>;
 using EntryPath = std::vector<PathStep>;
 // By the keys of tensors and objects.
 using EntryPaths = std::map<std::string, EntryPath>;
+
+// The same places for formats whose keys are texts.
+[[nodiscard]] EntryPath WithTextKeys(EntryPath path);
 
 // Whether the object that a loader makes of the paths has every entry: none is where another one
 // is, or below it, no container is mapping and list at once, the outermost one is a mapping, and no

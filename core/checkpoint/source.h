@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/base/bytes.h"
 #include "core/base/result.h"
 #include "core/checkpoint/entry_paths.h"
 #include "core/checkpoint/index.h"
@@ -52,6 +54,12 @@ struct RenderedObject {
   HeldNumbers numbers = {};           // of the tensors that the JSON shows by dtype and SHA-256
 };
 
+// An object as a pickle of protocol 2, which refers to the storages of its tensors by their numbers.
+struct PickledObject {
+  Bytes pickle;
+  std::vector<Bytes> storages = {};
+};
+
 // What checked the payload when a chunk was located or verified.
 enum class Protection : std::uint8_t { kNone, kCrc32, kIntegrityJson, kManifest };
 // "none", "crc32", "integrity.json", "manifest".
@@ -77,6 +85,15 @@ class CheckpointSource {
 
   // Errors: kBadItem and the file errors of Locate.
   [[nodiscard]] virtual Result<RenderedObject> ReadObject(const ObjectEntry& object) const = 0;
+
+  // The object itself, of which ReadObject's text may not say all. Nothing: the format stores no
+  // pickles. Errors: those of ReadObject; kUnsafePickle (it calls or names what no honest checkpoint
+  // does), kUnsupported (a value that cannot be pickled again as it is), kResource (too large to be
+  // held in memory).
+  [[nodiscard]] virtual Result<std::optional<PickledObject>> ReadPickled(
+      const ObjectEntry& /*object*/) const {
+    return std::optional<PickledObject>();
+  }
 
   // Bytes of the tensors that an object holds, where ObjectEntry::size_bytes does not count them.
   [[nodiscard]] virtual std::uint64_t HeldBytes(const ObjectEntry& /*object*/) const { return 0; }

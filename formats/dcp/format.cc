@@ -5,7 +5,7 @@
 #include "formats/dcp/internal/directory.h"
 #include "formats/dcp/source.h"
 #include "formats/dcp/writer.h"
-#include "formats/pickle/from_json.h"
+#include "formats/torch_save/carried_object.h"
 
 namespace ckpt::dcp {
 namespace {
@@ -45,8 +45,10 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
     return found == paths.end() ? EntryPath{key} : found->second;
   };
   for (const CarriedObject& object : request.carried_objects) {
-    CKPT_ASSIGN_OR_RETURN(Bytes pickle, pickle::PickleFromJson(object.json, object.key));
-    options.objects.push_back({.key = object.key, .pickle = std::move(pickle)});
+    CKPT_ASSIGN_OR_RETURN(PickledObject pickled, torch_save::PickleCarried(object));
+    options.objects.push_back({.key = object.key,
+                               .pickle = std::move(pickled.pickle),
+                               .storages = std::move(pickled.storages)});
   }
   PlannedCheckpoint planned;
   CKPT_ASSIGN_OR_RETURN(planned.plan, PlanDcp(std::move(request.tensors), options));
@@ -57,19 +59,15 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
   return planned;
 }
 
-Status CheckObject(const CarriedObject& object) {
-  return pickle::PickleFromJson(object.json, object.key).status();
-}
-
 }  // namespace
 
 constinit const Format kFormat = {.name = "dcp",
                                   .holds_objects = true,
-                                  .holds_paths = true,
+                                  .nested_keys = NestedKeys::kTexts,
                                   .directory_signs = ".metadata",
                                   .recognise = &Recognise,
                                   .open = &OpenSource,
                                   .plan_weights = &PlanWeights,
-                                  .check_object = &CheckObject};
+                                  .check_object = &torch_save::CheckCarried};
 
 }  // namespace ckpt::dcp

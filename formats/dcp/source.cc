@@ -227,6 +227,14 @@ Result<RenderedObject> Source::ReadObject(const ObjectEntry& object) const {
   return rendered;
 }
 
+Result<std::optional<PickledObject>> Source::ReadPickled(const ObjectEntry& object) const {
+  CKPT_ASSIGN_OR_RETURN(const TorchContainer container, OpenObject(object));
+  Result<std::optional<PickledObject>> pickled =
+      torch_save::CopyItem(container, container.pickle.root);
+  if (!pickled.ok()) return std::move(pickled).status().Tensor(object.key);
+  return pickled;
+}
+
 EntryPaths Source::Paths() const {
   EntryPaths paths;
   if (!extras_.planner_data) return paths;

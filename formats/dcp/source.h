@@ -38,6 +38,7 @@ class Source final : public CheckpointSource {
   [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
+  Result<std::optional<PickledObject>> ReadPickled(const ObjectEntry& object) const override;
   [[nodiscard]] EntryPaths Paths() const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
   // kCrc32 as long as every item that was located has one of its own.

@@ -4,9 +4,11 @@
 
 #include "formats/dcp/format.h"
 #include "formats/dcp/source.h"
+#include "formats/fsdp2/internal/file_writer.h"
 #include "formats/fsdp2/internal/read_run.h"
 #include "formats/fsdp2/internal/run_objects.h"
 #include "formats/fsdp2/internal/writer.h"
+#include "formats/torch_save/format.h"
 
 namespace ckpt::fsdp2 {
 namespace {
@@ -25,12 +27,31 @@ constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .find_tensors = &FindTensors,
                             .read = &ReadRun};
 
+constexpr RunFormat kRunInFile = {.weight_key = &WeightKey,
+                                  .moment_key = &MomentKey,
+                                  .plan = &PlanRunFile,
+                                  .holds_run = &HoldsRun,
+                                  .read = &ReadRun};
+
 }  // namespace
+
+constinit const Format kFormatOfFile = {.name = kName,
+                                        .usual_naming = kName,
+                                        .built_on = &torch_save::kFormat,
+                                        .is_naming = true,
+                                        .writes_copies = true,
+                                        .options = kOptions,
+                                        .is_one_file = true,
+                                        .holds_objects = true,
+                                        .recognise = &torch_save::Recognise,
+                                        .plan_weights = &PlanWeightsFile,
+                                        .run = &kRunInFile};
 
 constinit const Format kFormat = {.name = kName,
                                   .usual_naming = kName,
                                   .built_on = &dcp::kFormat,
                                   .is_naming = true,
+                                  .elsewhere = &kFormatOfFile,
                                   .writes_copies = true,
                                   .options = kOptions,
                                   .has_keys_of = &HoldsRun,

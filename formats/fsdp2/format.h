@@ -8,6 +8,8 @@
 namespace ckpt::fsdp2 {
 
 extern const Format kFormat;
+// The same state dicts in one file of torch.save.
+extern const Format kFormatOfFile;
 
 }  // namespace ckpt::fsdp2
 

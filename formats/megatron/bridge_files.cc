@@ -73,6 +73,12 @@ class WithObjectFiles final : public CheckpointSource {
     return inner_->ReadObject(*stored);
   }
 
+  Result<std::optional<PickledObject>> ReadPickled(const ObjectEntry& object) const override {
+    const ObjectEntry* const stored = inner_->index().FindObject(object.key);
+    if (stored == nullptr) return std::optional<PickledObject>();
+    return inner_->ReadPickled(*stored);
+  }
+
   [[nodiscard]] EntryPaths Paths() const override { return inner_->Paths(); }
 
   [[nodiscard]] Status VerifyRest() const override { return inner_->VerifyRest(); }

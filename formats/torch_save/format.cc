@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/torch_save/carried_object.h"
 #include "formats/torch_save/internal/writer.h"
 #include "formats/torch_save/torch_repository.h"
 #include "formats/torch_save/torch_save_source.h"
@@ -59,6 +60,18 @@ Result<std::optional<Path>> RecogniseDirectory(const Place& place) {
   return files.empty() ? std::nullopt : std::optional(place.path / files.front());
 }
 
+Result<std::unique_ptr<CheckpointSource>> Open(Storage& storage, const Path& path) {
+  CKPT_ASSIGN_OR_RETURN(const bool is_repository, IsTorchRepository(storage, path));
+  return is_repository ? OpenTorchRepository(storage, path) : OpenTorchSave(storage, path);
+}
+
+Result<std::shared_ptr<const Manifest>> ReadOwnManifest(const CheckpointSource& source) {
+  const auto* const own = dynamic_cast<const TorchSaveSource*>(&source);
+  return own == nullptr ? std::shared_ptr<const Manifest>() : own->ReadOrigin();
+}
+
+}  // namespace
+
 Result<std::optional<Path>> Recognise(const Place& place) {
   if (place.is_directory) return RecogniseDirectory(place);
   constexpr std::array<std::string_view, 4> kExtensions = {".pt", ".pth", ".bin", ".ckpt"};
@@ -70,20 +83,17 @@ Result<std::optional<Path>> Recognise(const Place& place) {
   return is_ours ? std::optional(place.path) : std::nullopt;
 }
 
-Result<std::unique_ptr<CheckpointSource>> Open(Storage& storage, const Path& path) {
-  CKPT_ASSIGN_OR_RETURN(const bool is_repository, IsTorchRepository(storage, path));
-  return is_repository ? OpenTorchRepository(storage, path) : OpenTorchSave(storage, path);
-}
-
-}  // namespace
-
 constinit const Format kFormat = {.name = "torch_save",
                                   .is_one_file = true,
+                                  .holds_objects = true,
+                                  .nested_keys = NestedKeys::kTextsAndNumbers,
                                   .directory_signs = "*.pt and *.bin",
                                   .file_signs = "torch.save (zip or legacy)",
                                   .recognise = &Recognise,
                                   .refuse = &RefuseFoldersOfRanks,
                                   .open = &Open,
-                                  .plan_weights = &PlanStateDict};
+                                  .plan_weights = &PlanStateDict,
+                                  .check_object = &CheckCarried,
+                                  .read_manifest = &ReadOwnManifest};
 
 }  // namespace ckpt::torch_save

@@ -1,11 +1,20 @@
 #include "formats/torch_save/object_item.h"
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "core/base/checked_math.h"
+#include "core/base/quote.h"
+#include "core/base/units.h"
+#include "formats/pickle/copy_value.h"
 #include "formats/pickle/object_json.h"
+#include "formats/pickle/writer.h"
 #include "formats/torch_save/internal/array_digest.h"
 #include "formats/torch_save/internal/inner_tensors.h"
 #include "formats/torch_save/internal/persistent_storage.h"
@@ -98,7 +107,95 @@ Result<std::vector<HeldTensor>> TensorDigester::DigestRest(pickle::NodeId node) 
   return held;
 }
 
+// Copies the storages to which a value refers, and numbers them in the order of its references.
+class StorageCopies {
+ public:
+  StorageCopies(const TorchContainer& container, const VerifyFunction& verify)
+      : container_(container), verify_(verify) {}
+
+  Status Write(pickle::NodeId persistent, pickle::PickleWriter& pickle);
+  [[nodiscard]] std::vector<Bytes> Take() { return std::move(copies_); }
+
+ private:
+  // All of a storage, or the part of it that the reference means.
+  Result<Bytes> Read(const PersistentStorage& reference);
+
+  const TorchContainer& container_;
+  const VerifyFunction& verify_;
+  std::map<std::tuple<std::string_view, std::uint64_t, std::uint64_t>, std::int64_t> numbers_;
+  std::vector<Bytes> copies_;
+  std::uint64_t sum_bytes_ = 0;
+};
+
+Result<Bytes> StorageCopies::Read(const PersistentStorage& reference) {
+  // A conversion holds all objects in memory.
+  constexpr std::uint64_t kMaxBytes = 64 * kMiB;
+  const auto found = container_.storages.find(reference.key);
+  if (found == container_.storages.end()) {
+    return Error(ErrorKind::kBadItem, "a storage is not there").Actual(Quote(reference.key));
+  }
+  const StorageExtent& storage = found->second;
+  std::uint64_t offset = 0;
+  std::uint64_t size = storage.size_bytes;
+  if (reference.view) {
+    const bool is_inside = CheckedMul(reference.view->offset, reference.element_bytes, &offset) &&
+                           CheckedMul(reference.view->size, reference.element_bytes, &size) &&
+                           offset <= storage.size_bytes && size <= storage.size_bytes - offset;
+    if (!is_inside) return Error(ErrorKind::kBadItem, "a view reaches outside its storage");
+  }
+  if (size > kMaxBytes - sum_bytes_) {
+    return Error(ErrorKind::kResource, "the object holds more numbers than can be copied with it")
+        .Expected(FormatByteSize(kMaxBytes));
+  }
+  sum_bytes_ += size;
+  CKPT_RETURN_IF_ERROR(verify_(storage));
+  Bytes bytes(size);
+  CKPT_RETURN_IF_ERROR(container_.file->ReadAt(storage.offset_bytes + offset, bytes));
+  return bytes;
+}
+
+Status StorageCopies::Write(pickle::NodeId persistent, pickle::PickleWriter& pickle) {
+  const pickle::Graph& graph = container_.pickle.graph;
+  const auto reference = ParsePersistentStorage(graph, persistent);
+  if (!reference) return Error(ErrorKind::kBadItem, "a reference that is not to a storage");
+  if (container_.is_big_endian) {
+    return Error(ErrorKind::kUnsupported, "an object with numbers that are stored big-endian");
+  }
+  const std::tuple place = {reference->key, reference->view ? reference->view->offset : 0,
+                            reference->view ? reference->view->size : reference->num_elems};
+  const auto [known, is_new] = numbers_.emplace(place, static_cast<std::int64_t>(copies_.size()));
+  if (is_new) {
+    CKPT_ASSIGN_OR_RETURN(Bytes copy, Read(*reference));
+    copies_.push_back(std::move(copy));
+  }
+  pickle.BeginTuple().SharedText("storage");
+  const pickle::NodeId type = graph.items(graph.persistent_id(persistent))[1];
+  CKPT_RETURN_IF_ERROR(pickle::CopyGlobal(graph, type, pickle));
+  pickle.Text(std::to_string(known->second)).SharedText("cpu");
+  pickle.Int(static_cast<std::int64_t>(std::get<2>(place))).EndTuple().PersistentId();
+  return OkStatus();
+}
+
 }  // namespace
+
+Result<std::optional<PickledObject>> CopyObject(const TorchContainer& container,
+                                                pickle::NodeId node, const VerifyFunction& verify) {
+  StorageCopies storages(container, verify);
+  pickle::PickleWriter pickle(pickle::Dialect::kWeightsOnly);
+  const auto refer = [&](pickle::NodeId persistent, pickle::PickleWriter& out) {
+    return storages.Write(persistent, out);
+  };
+  Status status = pickle::CopyValue(container.pickle.graph, node, refer, pickle);
+  if (!status.ok()) return std::move(status).File(container.file->name());
+  return std::optional(PickledObject{.pickle = pickle.Take(), .storages = storages.Take()});
+}
+
+Result<std::optional<PickledObject>> CopyItem(const TorchContainer& container,
+                                              pickle::NodeId node) {
+  return CopyObject(container, node, [&](const StorageExtent& storage) {
+    return VerifyStorage(container, storage);
+  });
+}
 
 Result<RenderedObject> RenderObject(const TorchContainer& container, pickle::NodeId node,
                                     const std::string& key, Held held,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "core/base/result.h"
@@ -27,6 +28,17 @@ enum class Held : std::uint8_t { kSkip, kDigest };
 Result<RenderedObject> RenderObject(const TorchContainer& container, pickle::NodeId node,
                                     const std::string& key, Held held,
                                     const VerifyFunction& verify);
+
+// The value at `node` as a pickle of its own, with copies of the storages that it refers to, each of
+// which was given to `verify`; for CheckpointSource::ReadPickled.
+//
+// Errors: those of pickle::CopyValue; kUnsupported (big-endian storages), kResource (more than 64
+// MiB of them), kBadItem, kIo; those of `verify`.
+Result<std::optional<PickledObject>> CopyObject(const TorchContainer& container,
+                                                pickle::NodeId node, const VerifyFunction& verify);
+
+// CopyObject that compares each storage with its checksum.
+Result<std::optional<PickledObject>> CopyItem(const TorchContainer& container, pickle::NodeId node);
 
 // RenderObject for a container that holds nothing else: its storages are compared with their
 // checksums, those too that belong to values of which only the class is rendered.

@@ -140,6 +140,11 @@ Result<RenderedObject> RankSetSource::ReadObject(const ObjectEntry& object) cons
   return set_.files[object.file]->ReadObject(object);
 }
 
+Result<std::optional<PickledObject>> RankSetSource::ReadPickled(const ObjectEntry& object) const {
+  if (set_.values.contains(object.key)) return std::optional<PickledObject>();
+  return set_.files[object.file]->ReadPickled(object);
+}
+
 Status RankSetSource::VerifyRest() const {
   Status status;
   for (const auto& file : set_.files) status.Add(file->VerifyRest());

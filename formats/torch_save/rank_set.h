@@ -66,6 +66,7 @@ class RankSetSource final : public CheckpointSource {
   // Errors also: kChecksum (ranks that should hold the same elements hold different ones).
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
+  Result<std::optional<PickledObject>> ReadPickled(const ObjectEntry& object) const override;
   Status VerifyRest() const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
   [[nodiscard]] Protection protection() const override;

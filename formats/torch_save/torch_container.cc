@@ -7,7 +7,9 @@
 #include "core/base/bytes.h"
 #include "core/base/units.h"
 #include "core/io/git_lfs_pointer.h"
+#include "formats/torch_save/internal/archive_records.h"
 #include "formats/torch_save/internal/legacy_stream.h"
+#include "formats/torch_save/internal/whole_paths.h"
 #include "formats/zip/reader.h"
 #include "formats/zip/record_crc.h"
 
@@ -17,6 +19,7 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr std::uint64_t kMaxPickleBytes = kGiB;
+constexpr std::uint64_t kMaxOwnRecordBytes = 256 * kMiB;
 constexpr std::uint64_t kMaxSmallRecordBytes = 64;
 // Of torch.export.save since torch 2.7.
 constexpr std::string_view kExportRecord = "archive_format";
@@ -60,6 +63,16 @@ Result<TorchContainer> OpenZipContainer(std::shared_ptr<const ReadableFile> file
                       .offset_bytes = record.offset_bytes,
                       .size_bytes = record.size_bytes,
                       .crc32 = zip.has_checksums() ? std::optional(record.crc32) : std::nullopt});
+  }
+  if (const zip::Record* whole = zip.Find(kWholeRecord)) {
+    CKPT_ASSIGN_OR_RETURN(const Bytes text, zip.Read(*whole, kMaxOwnRecordBytes));
+    Result<std::vector<EntryPath>> paths = ParseWholePaths(AsText(text), where);
+    if (!paths.ok()) return std::move(paths).status().File(where);
+    container.whole = *std::move(paths);
+  }
+  if (const zip::Record* origin = zip.Find(kOriginRecord)) {
+    CKPT_ASSIGN_OR_RETURN(const Bytes text, zip.Read(*origin, kMaxOwnRecordBytes));
+    container.origin = AsText(text);
   }
   container.file = std::move(file);
   container.warnings = zip.warnings();

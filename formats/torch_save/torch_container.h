@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/entry_paths.h"
 #include "core/io/storage.h"
 #include "formats/pickle/reader.h"
 
@@ -29,6 +30,10 @@ struct TorchContainer {
   pickle::ParsedPickle pickle;
   std::map<std::string, StorageExtent, std::less<>> storages;  // by the key that the pickle uses
   bool is_big_endian = false;
+  // What a file of ours says: where values stand that are one entry each (state_file.h), and where the
+  // checkpoint came from, as a manifest; empty: nothing.
+  std::vector<EntryPath> whole = {};
+  std::string origin = {};
   std::vector<Problem> warnings;
 };
 

@@ -123,6 +123,11 @@ Result<RenderedObject> TorchRepositorySource::ReadObject(const ObjectEntry& obje
   return files_[object.file]->ReadObject(object);
 }
 
+Result<std::optional<PickledObject>> TorchRepositorySource::ReadPickled(
+    const ObjectEntry& object) const {
+  return files_[object.file]->ReadPickled(object);
+}
+
 Status TorchRepositorySource::VerifyRest() const {
   Status status;
   for (const auto& file : files_) status.Add(file->VerifyRest());

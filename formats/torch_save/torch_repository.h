@@ -34,6 +34,7 @@ class TorchRepositorySource final : public CheckpointSource {
   [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
+  Result<std::optional<PickledObject>> ReadPickled(const ObjectEntry& object) const override;
   [[nodiscard]] std::uint64_t HeldBytes(const ObjectEntry& object) const override {
     return files_[object.file]->HeldBytes(object);
   }

@@ -11,6 +11,7 @@
 #include "core/base/name_list.h"
 #include "core/base/units.h"
 #include "core/base/warning.h"
+#include "core/manifest/manifest_text.h"
 #include "formats/pickle/globals.h"
 #include "formats/pickle/object_json.h"
 #include "formats/pickle/python_str.h"
@@ -99,6 +100,11 @@ Result<RankPart> ReadPart(const torch_save::TorchContainer& container, const Nam
 
 }  // namespace
 
+TorchSaveSource::TorchSaveSource(torch_save::TorchContainer container)
+    : container_(std::move(container)),
+      whole_(
+          torch_save::NodesAt(container_.pickle.graph, container_.pickle.root, container_.whole)) {}
+
 Result<std::unique_ptr<TorchSaveSource>> TorchSaveSource::Open(Storage& storage, const Path& path) {
   CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, storage.Open(path));
   CKPT_ASSIGN_OR_RETURN(torch_save::TorchContainer container,
@@ -112,7 +118,7 @@ Result<std::unique_ptr<TorchSaveSource>> TorchSaveSource::Open(Storage& storage,
 
 Status TorchSaveSource::BuildIndex(const std::string& file_name) {
   CKPT_ASSIGN_OR_RETURN(const torch_save::Entries found,
-                        FindEntries(container_.pickle.graph, container_.pickle.root));
+                        FindEntries(container_.pickle.graph, container_.pickle.root, whole_));
   IndexBuilder builder;
   const FileId file = builder.AddFile(file_name);
   const EncodingId encoding = builder.AddEncoding("torch_save");
@@ -218,7 +224,7 @@ Status TorchSaveSource::NameHidden(const std::function<ObjectEntry(const std::st
   if (hidden.empty()) return OkStatus();
   const pickle::Graph& graph = container_.pickle.graph;
   CKPT_ASSIGN_OR_RETURN(const std::vector<InnerTensor> inner,
-                        FindInnerTensors(graph, container_.pickle.root));
+                        FindInnerTensors(graph, container_.pickle.root, whole_));
   std::map<pickle::NodeId, Holder> holders;
   for (const InnerTensor& tensor : inner) {
     const StorageExtent* storage = StorageBehind(tensor.node);
@@ -246,6 +252,8 @@ Status TorchSaveSource::NameHidden(const std::function<ObjectEntry(const std::st
       held_.insert(storage);
       hidden.erase(storage);
     }
+    // That such an object holds numbers was so in the checkpoint that it was in, too.
+    if (whole_.contains(node)) continue;
     builder.AddProblem(WarnOfHolder(container_, node, holder.key, holder.paths, holder.bytes));
   }
   if (hidden.empty()) return OkStatus();
@@ -350,6 +358,15 @@ Result<RenderedObject> TorchSaveSource::ReadObject(const ObjectEntry& object) co
   return OnlyNamed(container_, node, object.key, std::move(rendered).status().first());
 }
 
+Result<std::optional<PickledObject>> TorchSaveSource::ReadPickled(const ObjectEntry& object) const {
+  const auto found = objects_.find(object.key);
+  if (found == objects_.end()) {
+    return Error(ErrorKind::kNotFound, "no such object").Tensor(object.key);
+  }
+  const auto verify = [this](const StorageExtent& storage) { return VerifyOnce(storage); };
+  return torch_save::CopyObject(container_, found->second, verify);
+}
+
 Result<std::string> TorchSaveSource::OutlineMember(std::string_view member) const {
   const pickle::Graph& graph = container_.pickle.graph;
   const pickle::NodeId root = container_.pickle.root;
@@ -367,9 +384,17 @@ std::uint64_t TorchSaveSource::HeldBytes(const ObjectEntry& object) const {
 }
 
 EntryPaths TorchSaveSource::Paths() const {
-  Result<EntryPaths> paths = torch_save::FindPaths(container_.pickle.graph, container_.pickle.root);
+  Result<EntryPaths> paths =
+      torch_save::FindPaths(container_.pickle.graph, container_.pickle.root, whole_);
   // Of an object with too many entries, keys are all that is told.
   return paths.ok() ? *std::move(paths) : EntryPaths();
+}
+
+Result<std::shared_ptr<const Manifest>> TorchSaveSource::ReadOrigin() const {
+  if (container_.origin.empty()) return std::shared_ptr<const Manifest>();
+  CKPT_ASSIGN_OR_RETURN(Manifest manifest,
+                        ParseManifest(container_.origin, container_.file->name()));
+  return std::make_shared<const Manifest>(std::move(manifest));
 }
 
 Status TorchSaveSource::VerifyRest() const {

@@ -15,6 +15,7 @@
 #include "core/base/mutex.h"
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
+#include "core/manifest/manifest.h"
 #include "core/tensor/shape.h"
 #include "formats/torch_save/tensor_rebuild.h"
 #include "formats/torch_save/torch_container.h"
@@ -50,11 +51,15 @@ class TorchSaveSource final : public CheckpointSource {
   [[nodiscard]] std::uint64_t HeldBytes(const ObjectEntry& object) const override;
   [[nodiscard]] bool is_one_object() const override { return true; }
   [[nodiscard]] EntryPaths Paths() const override;
+  Result<std::optional<PickledObject>> ReadPickled(const ObjectEntry& object) const override;
   // The keys of the pickled object that are text, if it is a dict.
   [[nodiscard]] std::vector<std::string> members() const;
   // One of members() as JSON in which tensors are only named by class: none is read. Errors:
   // kNotFound, kResource (too large to print).
   [[nodiscard]] Result<std::string> OutlineMember(std::string_view member) const;
+  // What the file says of where it came from; null if it says nothing. Errors: those of
+  // ParseManifest.
+  [[nodiscard]] Result<std::shared_ptr<const Manifest>> ReadOrigin() const;
   Status VerifyRest() const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
   [[nodiscard]] Protection protection() const override { return protection_; }
@@ -71,8 +76,7 @@ class TorchSaveSource final : public CheckpointSource {
  private:
   using Storages = std::unordered_set<const torch_save::StorageExtent*>;
 
-  explicit TorchSaveSource(torch_save::TorchContainer container)
-      : container_(std::move(container)) {}
+  explicit TorchSaveSource(torch_save::TorchContainer container);
 
   Status BuildIndex(const std::string& file_name);
   // Those of the tensors of the index.
@@ -88,6 +92,7 @@ class TorchSaveSource final : public CheckpointSource {
   Status VerifyOnce(const torch_save::StorageExtent& storage) const CKPT_EXCLUDES(mutex_);
 
   const torch_save::TorchContainer container_;
+  const std::unordered_set<pickle::NodeId> whole_;  // values that are one entry each
   CheckpointIndex index_;
   std::unordered_map<std::string, torch_save::RebuiltTensor> tensors_;
   std::unordered_map<std::string, pickle::NodeId> objects_;

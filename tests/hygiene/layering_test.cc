@@ -185,7 +185,7 @@ TEST(LayeringTest, CatchesAPublicHeaderThatIncludesAnInternalOne) {
 bool IsBuiltOn(std::string_view from, std::string_view to) {
   static const std::map<std::string_view, std::set<std::string_view>> kBelow = {
       {"formats/dcp", {"formats/torch_save"}},
-      {"formats/fsdp2", {"formats/dcp", "formats/megatron"}},
+      {"formats/fsdp2", {"formats/dcp", "formats/megatron", "formats/torch_save"}},
       {"formats/fsdp_dtensor", {"formats/dcp", "formats/megatron", "formats/torch_save"}},
       {"formats/megatron", {"formats/torch_save"}},  // Megatron-Bridge's train_state.pt
       {"formats/mp_rank", {"formats/torch_save"}},

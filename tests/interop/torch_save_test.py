@@ -1,6 +1,8 @@
-"""One file as torch.save writes it: torch.load takes it with weights_only, Python's zipfile finds every checksum right."""
+"""One file as torch.save writes it: torch.load takes it, Python's zipfile finds every checksum right, programs go on from it."""
 import argparse
+import copy
 import json
+import pickle
 import zipfile
 
 import numpy
@@ -11,13 +13,15 @@ from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save, torch_save_to_dcp
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
 import golden
 import tools
 
 CASES = ("dcp/dtypes", "dcp/shapes", "dcp/many_keys", "dcp/mesh_2d", "fsdp_dtensor/dense_fsdp2", "hf/llama-tied-fp32")
+# With objects of classes that weights_only refuses: argparse.Namespace, enums of Megatron-Core, numpy's arrays.
+WITH_CLASSES = {"fsdp_dtensor/dense_fsdp2"}
 # Types that torch 2.4 lacks.
 NEW_DTYPES = {"float4_e2m1fn_x2", "float8_e8m0fnu"}
 
@@ -27,8 +31,13 @@ def source_of(name):
     return case / golden.account(case).get("path", "ckpt")
 
 
-def loaded(environment, path):
-    return tools.peer(environment, "torch_load.py", path)
+def loaded(environment, path, *how):
+    return tools.peer(environment, "torch_load.py", path, *how)
+
+
+def objects_of(path):
+    """Key -> the object as text, every tensor in it by its digest."""
+    return tools.inspect("meta", path)["objects"]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -36,8 +45,12 @@ def test_torch_loads_every_value(name, tmp_path):
     source = source_of(name)
     report = tools.convert("convert", source, tmp_path / "out.pt", "--to", "torch_save")
     expected = {key: {"shape": shape, "dtype": dtype, "sha256": sha} for key, (shape, dtype, sha) in tools.described(source).items()}
-    assert loaded("2.15.0", tmp_path / "out.pt") == expected
-    if not any(tensor["dtype"] in NEW_DTYPES for tensor in expected.values()):
+    how = ["classes"] if name in WITH_CLASSES else []
+    assert loaded("2.15.0", tmp_path / "out.pt", *how) == expected
+    if name in WITH_CLASSES:
+        with pytest.raises(pickle.UnpicklingError, match="weights_only"):
+            torch.load(tmp_path / "out.pt", weights_only=True)
+    elif not any(tensor["dtype"] in NEW_DTYPES for tensor in expected.values()):
         assert loaded("2.4.1", tmp_path / "out.pt") == expected
     with zipfile.ZipFile(tmp_path / "out.pt") as archive:
         assert archive.testzip() is None
@@ -45,7 +58,9 @@ def test_torch_loads_every_value(name, tmp_path):
     assert tools.inspect("digest", tmp_path / "out.pt")["checkpoint"] == tools.inspect("digest", source)["checkpoint"]
     assert tools.inspect("verify", tmp_path / "out.pt")["protection"] == "crc32"
     objects = {o["key"] for o in tools.inspect("tensors", source)["objects"]}
-    assert objects <= {entry["key"] for entry in report["dropped"]}
+    assert not objects & {entry["key"] for entry in report["dropped"]}
+    if objects:
+        assert objects_of(tmp_path / "out.pt") == objects_of(source)
 
 
 @pytest.mark.parametrize("name", ["dcp/mesh_2d", "dcp/fsdp2_tp"])
@@ -179,6 +194,149 @@ def state_in(checkpoint):
     return dict(sorted(flatten_state_dict(state)[0].items()))
 
 
+def small_model():
+    config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                                      tie_word_embeddings=False)
+    return transformers.LlamaForCausalLM(config), config
+
+
+class Loop:
+    """A training loop of plain PyTorch: AdamW in two groups, and a schedule."""
+
+    def __init__(self):
+        torch.manual_seed(3)
+        self.model, self.config = small_model()
+        vectors = [p for p in self.model.parameters() if p.ndim == 1]
+        matrices = [p for p in self.model.parameters() if p.ndim > 1]
+        self.optimizer = torch.optim.AdamW([{"params": matrices}, {"params": vectors, "weight_decay": 0.0}], lr=0.01)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 1 / (1 + step))
+
+    def step(self, number):
+        tokens = torch.randint(0, 64, (2, 12), generator=torch.Generator().manual_seed(number))
+        loss = self.model(tokens, labels=tokens).loss
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.scheduler.step()
+        return loss.item()
+
+    def losses(self, *numbers):
+        return [self.step(number) for number in numbers]
+
+
+def gathered(loop, is_flat):
+    model, optim = get_state_dict(loop.model, loop.optimizer, options=StateDictOptions(flatten_optimizer_state_dict=is_flat))
+    return copy.deepcopy({"model": model, "optim": optim, "lr_scheduler": loop.scheduler.state_dict()})
+
+
+@pytest.mark.parametrize("form", ["nested", "flattened"])
+@pytest.mark.parametrize("way", [[], ["fsdp_dtensor"], ["torch_dist"], ["hdf5"], ["torch_dist", "torch_save"]], ids="-".join)
+def test_a_loop_goes_on_from_one_file(way, form, tmp_path):
+    """DCP of real state dicts -> other forms -> one file: every value equal, and with them the next losses, bit for bit."""
+    loop = Loop()
+    loop.losses(0, 1)
+    state = gathered(loop, form == "flattened")
+    torch.distributed.checkpoint.save(state, checkpoint_id=str(tmp_path / "dcp"), no_dist=True)
+    loop.config.save_pretrained(tmp_path / "dcp")
+    source = tmp_path / "dcp"
+    for number, container in enumerate(way):
+        target = tmp_path / f"{number}{ {'hdf5': '.h5', 'torch_save': '.pt'}.get(container, '') }"
+        tools.convert("convert", source, target, "--to", container)
+        source = target
+    naming = ["--naming", "fsdp2", "--optimizer-state-dict", form] if way else []
+    if source.suffix:
+        naming += ["--hf-assets", tmp_path / "dcp"]
+    document = tools.convert("convert", source, tmp_path / "run.pt", "--to", "torch_save", *naming)
+    # What torch has no place for, and the schedule of a program, which is told anew.
+    assert {entry["why"] for entry in document["dropped"]} <= {
+        "the target is one file", "random number generators", "FP8 scaling state of Transformer Engine", "learning-rate schedule"}
+    assert not {entry["key"] for entry in document["dropped"]} & set(tools.described(source))
+    found = torch.load(tmp_path / "run.pt", weights_only=True)
+    if not way:
+        assert_same({"state": plain(found)}, {"state": plain(state)})
+
+    other = Loop()
+    other.losses(7)
+    set_state_dict(other.model, other.optimizer, model_state_dict=found["model"], optim_state_dict=found["optim"])
+    other.scheduler.load_state_dict(found["lr_scheduler"])
+    again = gathered(other, form == "flattened")
+    for part in ("model", "optim"):
+        assert_same(sorted_names(plain(again[part])), sorted_names(plain(state[part])))
+    assert other.losses(2, 3, 4) == loop.losses(2, 3, 4)
+
+
+def plain(value):
+    """Mappings as dict, tuples that hold tensors as lists: what Python's own types say of them."""
+    if isinstance(value, dict):
+        return {key: plain(below) for key, below in value.items()}
+    return [plain(below) for below in value] if isinstance(value, list) else value
+
+
+def sorted_names(state):
+    """The order of names within a group means nothing."""
+    if isinstance(state, dict):
+        return {key: sorted(below) if key == "params" else sorted_names(below) for key, below in state.items()}
+    return [sorted_names(below) for below in state] if isinstance(state, list) else state
+
+
+def test_an_optimizer_takes_its_own_state_dict_back(tmp_path):
+    """Parameters are numbers there, and stay numbers; so do lists, tuples and None."""
+    loop = Loop()
+    loop.losses(0, 1)
+    torch.save({"model": loop.model.state_dict(), "optimizer": loop.optimizer.state_dict(), "scheduler": loop.scheduler.state_dict(),
+                "epoch": 3, "best": None, "betas": (0.9, 0.99), "rng": torch.get_rng_state()}, tmp_path / "in.pt")
+    document = tools.convert("convert", tmp_path / "in.pt", tmp_path / "out.pt", "--to", "torch_save")
+    assert document["dropped"] == []
+    found = torch.load(tmp_path / "out.pt", weights_only=True)
+    assert_same(found, plain(torch.load(tmp_path / "in.pt", weights_only=True)))
+    other = Loop()
+    other.model.load_state_dict(found["model"])
+    other.optimizer.load_state_dict(found["optimizer"])
+    other.scheduler.load_state_dict(found["scheduler"])
+    assert other.losses(2, 3) == loop.losses(2, 3)
+
+
+@pytest.mark.parametrize("state", [training_state, lambda: MIXED], ids=["training", "mixed"])
+def test_what_was_nested_is_nested_again(state, tmp_path):
+    torch.save(state(), tmp_path / "state.pt")
+    assert tools.convert("convert", tmp_path / "state.pt", tmp_path / "out.pt", "--to", "torch_save")["dropped"] == []
+    assert tools.described(tmp_path / "out.pt") == tools.described(tmp_path / "state.pt")
+    keys = [o["key"] for o in tools.inspect("tensors", tmp_path / "state.pt")["objects"]]
+    show = [[json.dumps(tools.inspect("show", tmp_path / name, key)["value"]) for key in keys] for name in ("out.pt", "state.pt")]
+    assert show[0] == show[1]
+    found, was = (torch.load(tmp_path / name, weights_only=False) for name in ("out.pt", "state.pt"))
+    # Keys that are neither text nor integers become text, as in a DCP.
+    assert {str(key) for key in was} == {str(key) for key in found}
+
+
+RUNS = ("fsdp_dtensor/dense_fsdp2", "torch_dist/dense_dp2_async_core019", "torch_dist/dense_tp1_core018_integrity",
+        "torch_dist/opt_fp32_dp2_core016", "torch_dist/hand_flattened_core012", "dcp/nested", "dcp/flatten_false")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_objects_come_back_as_they_were(name, tmp_path):
+    """Steps, groups, arguments, random states, buffers of FP8 (io.BytesIO): there and back, all of them."""
+    source = source_of(name)
+    assert tools.convert("convert", source, tmp_path / "run.pt", "--to", "torch_save")["dropped"] == []
+    assert tools.convert("convert", tmp_path / "run.pt", tmp_path / "back", "--to", "dcp")["dropped"] == []
+    for path in (tmp_path / "run.pt", tmp_path / "back"):
+        assert tools.described(path) == tools.described(source)
+        assert {o["key"]: tools.inspect("show", path, o["key"]) for o in tools.inspect("tensors", path)["objects"]} == {
+            o["key"]: tools.inspect("show", source, o["key"]) for o in tools.inspect("tensors", source)["objects"]}
+
+
+def test_what_a_pickle_calls_stays_behind(tmp_path):
+    class Danger:
+        def __reduce__(self):
+            return print, ("called",)
+
+    torch.save({"w": torch.ones(2), "danger": [Danger()], "epoch": 3}, tmp_path / "state.pt")
+    for target, container in (("out.pt", "torch_save"), ("out", "dcp")):
+        left, = tools.convert("convert", tmp_path / "state.pt", tmp_path / target, "--to", container)["dropped"]
+        assert left["key"] == "danger.0" and "builtins.print" in left["why"]
+    assert torch.load(tmp_path / "out.pt", weights_only=True)["epoch"] == 3
+
+
 def test_a_value_that_differs_is_shown(tmp_path):
     state = training_state()
     torch.save(state, tmp_path / "a.pt")
@@ -187,11 +345,12 @@ def test_a_value_that_differs_is_shown(tmp_path):
     assert "optim.param_groups.0.lr" in json.dumps(tools.inspect("diff", tmp_path / "a.pt", tmp_path / "b.pt"))
 
 
-def test_arrays_of_numpy_that_stay_behind_are_named(tmp_path):
+def test_arrays_of_numpy_come_along(tmp_path):
     torch.save({"w": torch.ones(2), "seen": numpy.arange(3), "epoch": 3}, tmp_path / "state.pt")
-    document = tools.convert("torch-to-dcp", tmp_path / "state.pt", tmp_path / "dcp")
-    left, = document["dropped"]
-    assert left["key"] == "seen"
+    assert tools.convert("torch-to-dcp", tmp_path / "state.pt", tmp_path / "dcp")["dropped"] == []
+    assert state_in(tmp_path / "dcp")["seen"].tolist() == [0, 1, 2]
+    tools.convert("convert", tmp_path / "dcp", tmp_path / "again.pt", "--to", "torch_save")
+    assert torch.load(tmp_path / "again.pt", weights_only=False)["seen"].tolist() == [0, 1, 2]
     document = tools.convert("convert", tmp_path / "state.pt", tmp_path / "weights", "--to", "safetensors")
     assert [entry["key"] for entry in document["dropped"]] == ["epoch", "seen"]
 

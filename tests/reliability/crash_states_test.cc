@@ -301,6 +301,7 @@ INSTANTIATE_TEST_SUITE_P(
         Flow{.name = "RunToFsdp", .run = "torch_dist"},
         Flow{.name = "RunToFsdp2", .direction = Direction::kToFsdp2, .run = "torch_dist"},
         Flow{.name = "RunToHdf5", .direction = Direction::kToHdf5, .run = "fsdp_dtensor"},
+        Flow{.name = "RunToTorchSave", .direction = Direction::kToTorchSave, .run = "torch_dist"},
         Flow{"ToTorchSave", Direction::kToTorchSave},
         Flow{"ToTorchSaveOverwriting", Direction::kToTorchSave, true},
         Flow{.name = "ToFsdpByWorkers", .workers = 3},

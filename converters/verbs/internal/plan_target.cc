@@ -124,6 +124,20 @@ std::set<std::string> WhyTensorsStayBehind(const ModelSource& model) {
   return whys;
 }
 
+// Whether the target can hold the object, by its text or else itself: a text names tensors and
+// instances of many classes, and does not say what they hold.
+Status FitObject(const Format& target, const CheckpointSource& source, const ObjectEntry& object,
+                 CarriedObject& carried) {
+  if (target.check_object == nullptr) return OkStatus();
+  const Status by_text = target.check_object(carried);
+  if (by_text.ok()) return by_text;
+  Result<std::optional<PickledObject>> pickled = source.ReadPickled(object);
+  if (!pickled.ok()) return std::move(pickled).status();
+  if (!*pickled) return by_text;
+  carried.pickled = *std::move(pickled);
+  return target.check_object(carried);
+}
+
 // Reads the objects of the source for a target that holds them. They are not left out then.
 Status CarryObjects(const Format& target, const OpenModelOptions& options, ModelSource& model,
                     WeightsRequest& request) {
@@ -149,7 +163,8 @@ Status CarryObjects(const Format& target, const OpenModelOptions& options, Model
                              .type = std::move(rendered.type),
                              .json = std::move(rendered.json),
                              .numbers = std::move(rendered.numbers)};
-    const Status fits = target.check_object ? target.check_object(carried) : OkStatus();
+    Status fits = FitObject(target, model.source(), object, carried);
+    if (!fits.ok() && IsOfSystem(fits.first().kind)) return fits;
     if (fits.ok()) {
       request.carried_objects.push_back(std::move(carried));
     } else {
@@ -169,11 +184,14 @@ Status CarryObjects(const Format& target, const OpenModelOptions& options, Model
 
 // Where the target's tensors and objects stood in the source, by their new keys. Renamed ones stand
 // on top.
-void KeepPaths(const OpenModelOptions& options, PreparedConversion& prepared,
+void KeepPaths(const Format& target, const OpenModelOptions& options, PreparedConversion& prepared,
                WeightsRequest& request) {
   const ModelSource& model = prepared.model;
   EntryPaths known = model.source().Paths();
   if (known.empty()) return;
+  if (target.nested_keys == NestedKeys::kTexts) {
+    for (auto& [key, path] : known) path = WithTextKeys(std::move(path));
+  }
   const auto keep = [&](const std::string& source, const std::string& key) {
     const auto found = source == key ? known.find(source) : known.end();
     request.paths.emplace(key, found == known.end() ? EntryPath{key} : std::move(found->second));
@@ -362,11 +380,14 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
   WeightsRequest weights;
   weights.tensors = view.tensors;
   CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, weights));
+  if (target.is_one_file) CKPT_RETURN_IF_ERROR(FillOneFile(storage, options, prepared, weights));
   RunRequest request;
   CKPT_RETURN_IF_ERROR(AddOptimizer(state, target, prepared.to.forms, view));
   CKPT_ASSIGN_OR_RETURN(request.run, RunForTarget(state, target, view, prepared.model.left_out));
   request.tensors = view.tensors;
   request.side_files = std::move(weights.side_files);
+  request.file_name = std::move(weights.file_name);
+  request.origin = std::move(weights.origin);
   request.objects = ObjectsOf(view.layout);
   request.forms = prepared.to.forms;
   request.files = options.files;
@@ -396,12 +417,13 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
   CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, request));
   request.is_cast = prepared.changes_dtype;
   if (target.is_one_file) CKPT_RETURN_IF_ERROR(FillOneFile(storage, options, prepared, request));
-  // In a directory beside tensors under other names, a loader would take them for those of another
-  // run.
-  if (target.holds_objects && (target.is_one_file || !model.family)) {
+  // Beside tensors under other names, a loader would take them for those of another run.
+  if (target.holds_objects && (target.keeps_objects_apart || !model.family)) {
     CKPT_RETURN_IF_ERROR(CarryObjects(target, options.model, prepared.model, request));
   }
-  if (target.holds_paths && !model.family) KeepPaths(options.model, prepared, request);
+  if (target.nested_keys != NestedKeys::kNone && !model.family) {
+    KeepPaths(target, options.model, prepared, request);
+  }
   if (options.link) {
     CKPT_ASSIGN_OR_RETURN(prepared.links, LinkTensors(model, options));
     request.links.emplace();

@@ -15,8 +15,6 @@
 namespace ckpt::fsdp2 {
 namespace {
 
-bool IsFlat(const ChosenForms& forms) { return IsChosen(forms, kOptimizerOption, kFlat); }
-
 Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<WriteCopy>& side_files,
                        bool is_flat, dcp::WriterOptions options) {
   options.path_of = [is_flat](const std::string& key) { return RunPath(key, is_flat); };
@@ -26,6 +24,8 @@ Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<Writ
 }
 
 }  // namespace
+
+bool IsFlat(const ChosenForms& forms) { return IsChosen(forms, kOptimizerOption, kFlat); }
 
 Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
   dcp::WriterOptions options;

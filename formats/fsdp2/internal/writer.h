@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/base/result.h"
+#include "core/checkpoint/chosen_forms.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/training/run_format.h"
 #include "formats/weights_request.h"
@@ -17,6 +18,7 @@ inline constexpr std::string_view kNested = "nested";
 inline constexpr std::string_view kOptimizerOption = "optimizer-state-dict";
 inline constexpr std::string_view kFlat = "flattened";
 inline constexpr std::array kForms = {kNested, kFlat};
+[[nodiscard]] bool IsFlat(const ChosenForms& forms);
 
 //   .metadata, __0_<n>.distcp   model.<parameter>
 //   hf_assets/                  the side files

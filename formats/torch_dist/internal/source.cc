@@ -135,6 +135,18 @@ Result<RenderedObject> Source::ReadObject(const ObjectEntry& object) const {
       container, OnlyElement(container.pickle.graph, container.pickle.root), object.key);
 }
 
+Result<std::optional<PickledObject>> Source::ReadPickled(const ObjectEntry& object) const {
+  if (object.key != kCommonKey) return dcp_->ReadPickled(object);
+  if (common_) return torch_save::CopyItem(*common_, common_->pickle.root);
+  const ObjectEntry* item = dcp_->index().FindObject(kCommonItem);
+  if (item == nullptr) {
+    return Error(ErrorKind::kNotFound, "no such object").Tensor(object.key);
+  }
+  CKPT_ASSIGN_OR_RETURN(const TorchContainer container, dcp_->OpenObject(*item));
+  return torch_save::CopyItem(container,
+                              OnlyElement(container.pickle.graph, container.pickle.root));
+}
+
 Result<std::uint64_t> Source::FileSize(FileId file) const {
   if (file < dcp_->index().files().size()) return dcp_->FileSize(file);
   return common_->file->size_bytes();

@@ -39,6 +39,7 @@ class Source final : public CheckpointSource {
   [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
+  Result<std::optional<PickledObject>> ReadPickled(const ObjectEntry& object) const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
   [[nodiscard]] Protection protection() const override { return dcp_->protection(); }
 

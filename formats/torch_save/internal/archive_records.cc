@@ -25,9 +25,12 @@ void AddTrailingRecords(zip::Writer& zip) {
 
 std::string StorageRecord(std::size_t number) { return "data/" + std::to_string(number); }
 
-FramedStorages FrameStorages(ByteSpan pickle, const std::vector<ForeignStorage>& storages) {
+FramedStorages FrameStorages(ByteSpan pickle, const std::vector<ForeignStorage>& storages,
+                             const OwnRecords& own) {
   zip::Writer zip;
   AddLeadingRecords(pickle, zip);
+  if (!own.whole.empty()) zip.Add(kWholeRecord, AsBytes(own.whole));
+  if (!own.origin.empty()) zip.Add(kOriginRecord, AsBytes(own.origin));
   FramedStorages framed;
   for (std::size_t i = 0; i < storages.size(); ++i) {
     framed.storage_offsets.push_back(

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/bytes.h"
@@ -29,9 +30,20 @@ struct FramedStorages {
   std::vector<std::uint64_t> storage_offsets;  // parallel to the storages
 };
 
+// Records of this program's files, at which torch.load does not look.
+inline constexpr std::string_view kWholeRecord = "ckptkit_objects.json";
+inline constexpr std::string_view kOriginRecord = "ckptkit_origin.json";
+
+// Their content; empty: there is no such record.
+struct OwnRecords {
+  std::string whole = {};   // which values are one entry each (whole_paths.h)
+  std::string origin = {};  // a manifest without files: where the checkpoint came from
+};
+
 // The archive of a pickle that refers to these storages by their number, all but their bytes.
 [[nodiscard]] FramedStorages FrameStorages(ByteSpan pickle,
-                                           const std::vector<ForeignStorage>& storages);
+                                           const std::vector<ForeignStorage>& storages,
+                                           const OwnRecords& own = {});
 
 }  // namespace ckpt::torch_save
 

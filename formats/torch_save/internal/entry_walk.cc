@@ -9,6 +9,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "formats/pickle/globals.h"
@@ -181,8 +182,10 @@ enum class Places : std::uint8_t { kSkip, kTell };
 // A depth-first walk without recursion, because a pickle may be nested to any depth.
 class EntryWalk {
  public:
-  EntryWalk(const Graph& graph, Values values, Spelling spelling, Places places)
+  EntryWalk(const Graph& graph, const WholeNodes& whole, Values values, Spelling spelling,
+            Places places)
       : graph_(graph),
+        whole_(whole),
         values_(values),
         spelling_(spelling),
         places_(places),
@@ -219,6 +222,9 @@ class EntryWalk {
 
   // REQUIRES: a container.
   Status Visit(NodeId node) {
+    if (!stack_.empty() && whole_.contains(node)) {
+      return AddFound({.key = {}, .node = node, .is_value = true}, ChildOfTop());
+    }
     if (marks_[node] == Mark::kOpen) return OkStatus();
     if (marks_[node] == Mark::kBarren) {
       AddValueToParent();
@@ -339,6 +345,12 @@ class EntryWalk {
       path.emplace_back(std::int64_t{child.position});
       return;
     }
+    // What a module is called inside another one is a name, whatever its key is.
+    const bool is_number = !is_item && graph_.kind(child.key) == NodeKind::kInt;
+    if (is_number && !stack_[depth].is_module) {
+      path.emplace_back(NumberKey{graph_.integer(child.key)});
+      return;
+    }
     std::string name =
         is_item ? std::to_string(child.position) : pickle::PythonStr(graph_, child.key);
     if (depth > 0 && stack_[depth].is_module && stack_[depth - 1].is_module) {
@@ -369,6 +381,7 @@ class EntryWalk {
   }
 
   const Graph& graph_;
+  const WholeNodes& whole_;
   const Values values_;
   const Spelling spelling_;
   const Places places_;
@@ -395,40 +408,74 @@ std::vector<std::size_t> FindAmbiguous(const std::vector<NamedNode>& nodes) {
   return ambiguous;
 }
 
-Result<std::vector<NamedNode>> Find(const Graph& graph, NodeId root, Values values,
-                                    Places places = Places::kSkip) {
+Result<std::vector<NamedNode>> Find(const Graph& graph, NodeId root, const WholeNodes& whole,
+                                    Values values, Places places = Places::kSkip) {
   CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> found,
-                        EntryWalk(graph, values, Spelling::kJoined, places).Run(root));
+                        EntryWalk(graph, whole, values, Spelling::kJoined, places).Run(root));
   const std::vector<std::size_t> ambiguous = FindAmbiguous(found);
   if (ambiguous.empty()) return found;
-  CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> spelled,
-                        EntryWalk(graph, values, Spelling::kSubscripts, Places::kSkip).Run(root));
+  CKPT_ASSIGN_OR_RETURN(
+      std::vector<NamedNode> spelled,
+      EntryWalk(graph, whole, values, Spelling::kSubscripts, Places::kSkip).Run(root));
   for (const std::size_t i : ambiguous) found[i].key = std::move(spelled[i].key);
   return found;
+}
+
+// A number is a position in a list, or a key that is a number; kNoNode if nothing is there.
+NodeId NodeBehind(const Graph& graph, NodeId node, const PathStep& step) {
+  const auto* const text = std::get_if<std::string>(&step);
+  if (graph.kind(node) == NodeKind::kDict && text != nullptr) return graph.Find(node, *text);
+  const auto* const key = std::get_if<NumberKey>(&step);
+  const auto* const position = std::get_if<std::int64_t>(&step);
+  const std::int64_t number = key != nullptr ? key->number : position != nullptr ? *position : -1;
+  if (graph.kind(node) == NodeKind::kList) {
+    const std::span<const NodeId> items = graph.items(node);
+    const bool is_inside = number >= 0 && static_cast<std::uint64_t>(number) < items.size();
+    return is_inside ? items[static_cast<std::size_t>(number)] : kNoNode;
+  }
+  if (graph.kind(node) != NodeKind::kDict || text != nullptr) return kNoNode;
+  const std::span<const NodeId> items = graph.items(node);
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+    const bool is_it = graph.kind(items[i]) == NodeKind::kInt && graph.integer(items[i]) == number;
+    if (is_it) return items[i + 1];
+  }
+  return kNoNode;
 }
 
 }  // namespace
 
 Result<std::vector<NamedNode>> FindTensors(const Graph& graph, NodeId root) {
-  return Find(graph, root, Values::kSkip);
+  return Find(graph, root, {}, Values::kSkip);
 }
 
-Result<Entries> FindEntries(const Graph& graph, NodeId root) {
-  Result<std::vector<NamedNode>> all = Find(graph, root, Values::kName);
+Result<Entries> FindEntries(const Graph& graph, NodeId root, const WholeNodes& whole) {
+  Result<std::vector<NamedNode>> all = Find(graph, root, whole, Values::kName);
   if (all.ok()) return Entries{.list = *std::move(all)};
   if (all.status().kind() != ErrorKind::kResource) return std::move(all).status();
   CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> tensors, FindTensors(graph, root));
   return Entries{.list = std::move(tensors), .has_values = false};
 }
 
-Result<EntryPaths> FindPaths(const Graph& graph, NodeId root) {
+Result<EntryPaths> FindPaths(const Graph& graph, NodeId root, const WholeNodes& whole) {
   CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> found,
-                        Find(graph, root, Values::kName, Places::kTell));
+                        Find(graph, root, whole, Values::kName, Places::kTell));
   EntryPaths paths;
   for (NamedNode& named : found) {
     if (!named.path.empty()) paths.emplace(std::move(named.key), std::move(named.path));
   }
   return paths;
+}
+
+WholeNodes NodesAt(const Graph& graph, NodeId root, std::span<const EntryPath> places) {
+  WholeNodes nodes;
+  for (const EntryPath& place : places) {
+    NodeId node = root;
+    for (const PathStep& step : place) {
+      if (node != kNoNode) node = NodeBehind(graph, node, step);
+    }
+    if (node != kNoNode && node != root) nodes.insert(node);
+  }
+  return nodes;
 }
 
 }  // namespace ckpt::torch_save

@@ -2,7 +2,9 @@
 #ifndef CKPT_FORMATS_TORCH_SAVE_INTERNAL_ENTRY_WALK_H_
 #define CKPT_FORMATS_TORCH_SAVE_INTERNAL_ENTRY_WALK_H_
 
+#include <span>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "core/base/result.h"
@@ -11,6 +13,9 @@
 #include "formats/torch_save/tensor_rebuild.h"
 
 namespace ckpt::torch_save {
+
+// Nodes that are one entry each, whatever they hold.
+using WholeNodes = std::unordered_set<pickle::NodeId>;
 
 struct NamedNode {
   std::string key;  // empty: the root itself
@@ -39,14 +44,21 @@ Result<std::vector<NamedNode>> FindTensors(const pickle::Graph& graph, pickle::N
 // FindTensors, and values: those that torch's DCP would write as objects of their own. Whatever a
 // mapping has under a key; a list that holds neither mappings nor tensors, and any other object
 // that holds no tensors, as a whole. Two things differ: an empty mapping is a value, and one of
-// more than 10,000 values and nothing else is one value. An nn.Module has no values.
-Result<Entries> FindEntries(const pickle::Graph& graph, pickle::NodeId root);
+// more than 10,000 values and nothing else is one value. An nn.Module has no values. Of `whole`
+// each is a value.
+Result<Entries> FindEntries(const pickle::Graph& graph, pickle::NodeId root,
+                            const WholeNodes& whole = {});
 
 // Where the entries of FindEntries stand. An nn.Module counts as its state_dict, which is one
 // mapping; a tuple counts as a list, and a root that is a sequence as a mapping of its positions.
 // The root itself stands nowhere. Errors: those of FindEntries, kResource also where that goes on
 // without values.
-Result<EntryPaths> FindPaths(const pickle::Graph& graph, pickle::NodeId root);
+Result<EntryPaths> FindPaths(const pickle::Graph& graph, pickle::NodeId root,
+                             const WholeNodes& whole = {});
+
+// The nodes at these places; a place that is not there has none.
+WholeNodes NodesAt(const pickle::Graph& graph, pickle::NodeId root,
+                   std::span<const EntryPath> places);
 
 }  // namespace ckpt::torch_save
 

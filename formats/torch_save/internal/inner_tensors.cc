@@ -53,7 +53,8 @@ bool IsOpaque(const Graph& graph, NodeId node) {
 
 class InnerWalk {
  public:
-  explicit InnerWalk(const Graph& graph) : graph_(graph), is_seen_(graph.size(), false) {}
+  InnerWalk(const Graph& graph, const WholeNodes& whole)
+      : graph_(graph), whole_(whole), is_seen_(graph.size(), false) {}
 
   Result<std::vector<InnerTensor>> Run(NodeId root) && {
     CKPT_RETURN_IF_ERROR(Visit({.node = root}, false));
@@ -89,7 +90,8 @@ class InnerWalk {
     std::vector<Step> steps = StepsFrom(node, is_tensor);
     if (steps.empty()) return OkStatus();
     stack_.push_back({.node = node, .steps = std::move(steps), .next = 0, .of_mesh = of_mesh});
-    if (holder_depth_ == 0 && IsOpaque(graph_, node)) holder_depth_ = stack_.size();
+    const bool is_holder = IsOpaque(graph_, node) || whole_.contains(node);
+    if (holder_depth_ == 0 && is_holder) holder_depth_ = stack_.size();
     return OkStatus();
   }
 
@@ -156,7 +158,7 @@ class InnerWalk {
     }
     if (holder_depth_ != 0) {
       tensor.holder = stack_[holder_depth_ - 1].node;
-    } else if (graph_.kind(node) == NodeKind::kPersistent) {
+    } else if (graph_.kind(node) == NodeKind::kPersistent || whole_.contains(node)) {
       tensor.holder = node;
       tensor.holder_key = std::exchange(tensor.path, {});
     }
@@ -170,6 +172,7 @@ class InnerWalk {
   }
 
   const Graph& graph_;
+  const WholeNodes& whole_;
   std::vector<bool> is_seen_;
   std::vector<Frame> stack_;
   std::size_t holder_depth_ = 0;  // number of frames down to the holder; 0: there is no holder
@@ -180,8 +183,9 @@ class InnerWalk {
 
 }  // namespace
 
-Result<std::vector<InnerTensor>> FindInnerTensors(const Graph& graph, NodeId root) {
-  return InnerWalk(graph).Run(root);
+Result<std::vector<InnerTensor>> FindInnerTensors(const Graph& graph, NodeId root,
+                                                  const WholeNodes& whole) {
+  return InnerWalk(graph, whole).Run(root);
 }
 
 }  // namespace ckpt::torch_save

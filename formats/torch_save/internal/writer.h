@@ -1,4 +1,4 @@
-// Plans one file with the tensors of a checkpoint.
+// Plans one file with the tensors and the objects of a checkpoint.
 #ifndef CKPT_FORMATS_TORCH_SAVE_INTERNAL_WRITER_H_
 #define CKPT_FORMATS_TORCH_SAVE_INTERNAL_WRITER_H_
 
@@ -7,10 +7,10 @@
 
 namespace ckpt::torch_save {
 
-// A file as torch.save writes a state dict: a dict of tensors by their keys, each of which has a
-// storage of its own, with the checksums of all bytes.
+// A file as torch.save writes a state dict (state_file.h): tensors and objects by their keys, or where
+// they stood in a nested object.
 //
-// Errors: kUsage (compression, several files), and those of CountTargetBytes.
+// Errors: kUsage (compression, several files), those of PlanStateFile and PickleCarried.
 Result<PlannedCheckpoint> PlanStateDict(WeightsRequest request);
 
 }  // namespace ckpt::torch_save

@@ -65,10 +65,12 @@ class Source final : public CheckpointSource {
   [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
+  Result<std::optional<PickledObject>> ReadPickled(const ObjectEntry& object) const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
   [[nodiscard]] Protection protection() const override { return Protection::kNone; }
 
  private:
+  Result<TorchContainer> OpenObject(const ObjectEntry& object) const;
   Status AddCommonState(IndexBuilder& builder);
   Status AddFolder(const std::string& name, IndexBuilder& builder);
   Status AddArray(const std::string& key, const std::vector<DirectoryEntry>& entries,
@@ -211,20 +213,32 @@ Result<StoredArray> Source::Locate(const GlobalTensor& tensor, const Chunk& chun
                      .byte_swapped = array.byte_swapped};
 }
 
-Result<RenderedObject> Source::ReadObject(const ObjectEntry& object) const {
-  if (common_ && object.key == megatron::kCommonKey) {
-    return torch_save::RenderItem(*common_, common_->pickle.root, object.key);
-  }
+// The file of an object that is not the common state.
+Result<TorchContainer> Source::OpenObject(const ObjectEntry& object) const {
   CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file,
                         storage_.Open(directory_ / index_.files()[object.file]));
   const std::string name = file->name();
-  const Result<TorchContainer> container = torch_save::OpenTorchFile(std::move(file));
+  Result<TorchContainer> container = torch_save::OpenTorchFile(std::move(file));
   // Whatever else it is, Megatron did not write it.
   if (!container.ok() && container.status().kind() == ErrorKind::kUnsupported) {
     return Error(ErrorKind::kBadItem, container.status().first().message).File(name);
   }
-  CKPT_RETURN_IF_ERROR(container.status());
-  return torch_save::RenderItem(*container, container->pickle.root, object.key);
+  return container;
+}
+
+Result<RenderedObject> Source::ReadObject(const ObjectEntry& object) const {
+  if (common_ && object.key == megatron::kCommonKey) {
+    return torch_save::RenderItem(*common_, common_->pickle.root, object.key);
+  }
+  CKPT_ASSIGN_OR_RETURN(const TorchContainer container, OpenObject(object));
+  return torch_save::RenderItem(container, container.pickle.root, object.key);
+}
+
+Result<std::optional<PickledObject>> Source::ReadPickled(const ObjectEntry& object) const {
+  const bool is_common = common_ && object.key == megatron::kCommonKey;
+  if (is_common) return torch_save::CopyItem(*common_, common_->pickle.root);
+  CKPT_ASSIGN_OR_RETURN(const TorchContainer container, OpenObject(object));
+  return torch_save::CopyItem(container, container.pickle.root);
 }
 
 Result<std::uint64_t> Source::FileSize(FileId file) const {

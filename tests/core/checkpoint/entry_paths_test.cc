@@ -23,6 +23,15 @@ TEST(EntryPathsTest, FitTogether) {
   EXPECT_TRUE(MakeOneObject({{"a.0", Steps(kA, kFirst)}, {"a.7", Steps(kA, std::int64_t{7})}}));
 }
 
+TEST(EntryPathsTest, TellKeysThatAreNumbersFromTextsAndPositions) {
+  const NumberKey one = {.number = 1};
+  EXPECT_TRUE(MakeOneObject({{"a.[1]", Steps(kA, one)}, {"a.['1']", Steps(kA, std::string("1"))}}));
+  EXPECT_TRUE(MakeOneObject({{"1.a", Steps(one, kA)}}));
+  EXPECT_FALSE(MakeOneObject({{"x", Steps(kA, one)}, {"y", Steps(kA, one)}}));
+  EXPECT_FALSE(MakeOneObject({{"x", Steps(kA, one)}, {"y", Steps(kA, std::int64_t{2})}}));
+  EXPECT_EQ(WithTextKeys(Steps(one, kA, kFirst)), Steps(std::string("1"), kA, kFirst));
+}
+
 TEST(EntryPathsTest, ShowWhatWouldBeLost) {
   EXPECT_FALSE(MakeOneObject({{"x", Steps(kA)}, {"y", Steps(kA)}}));
   EXPECT_FALSE(MakeOneObject({{"x", Steps(kA)}, {"y", Steps(kA, kB, kFirst)}, {"z", Steps(kB)}}));

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -11,8 +13,10 @@
 #include "formats/dcp/source.h"
 #include "formats/format.h"
 #include "formats/fsdp2/format.h"
+#include "formats/fsdp2/internal/file_writer.h"
 #include "formats/fsdp2/internal/read_run.h"
 #include "formats/fsdp2/internal/run_objects.h"
+#include "formats/torch_save/torch_save_source.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::fsdp2 {
@@ -94,6 +98,40 @@ TEST_P(FormTest, IsReadAsTheRunThatWasWritten) {
     EXPECT_EQ(stored->run, expected);
     EXPECT_EQ(stored->moments.size(), 2U);
   }
+}
+
+TEST_P(FormTest, InOneFileIsTheNestedObject) {
+  RunRequest request = Request(GetParam());
+  request.file_name = "run.pt";
+  const auto plan = PlanRunFile(std::move(request));
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_TRUE(plan->copies.empty());
+  WritePlan complete = *plan;
+  const std::vector<WrittenItem> written(plan->items.size());
+  for (WriteLiteral& late : plan->late_bytes->encode(*plan, written)) {
+    complete.literals.push_back(std::move(late));
+  }
+  const auto storage = Write(complete);
+  const auto source = TorchSaveSource::Open(*storage, "/run/run.pt");
+  ASSERT_THAT(source, IsOk());
+  const auto members = (*source)->members();
+  EXPECT_THAT(members, ::testing::UnorderedElementsAre("model", "optim", "lr_scheduler", "run"));
+  EXPECT_NE((*source)->index().FindObject("run.args"), nullptr);
+  const auto stored = ReadRun(**source, RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  TrainingRun expected = SomeRun();
+  std::ranges::sort(expected.args, {}, &std::pair<std::string, layout::Value>::first);
+  EXPECT_EQ(stored->run, expected);
+  EXPECT_EQ(stored->moments.size(), 2U);
+}
+
+TEST(FileTest, RefusesWhatOneFileCannotBe) {
+  RunRequest request = Request("");
+  request.files = 2;
+  EXPECT_THAT(PlanRunFile(std::move(request)), FailsWith(ErrorKind::kUsage));
+  WeightsRequest weights;
+  weights.zstd_level = 3;
+  EXPECT_THAT(PlanWeightsFile(std::move(weights)), FailsWith(ErrorKind::kUsage));
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, FormTest, ::testing::ValuesIn(kForms),

@@ -22,6 +22,7 @@ using ::testing::IsEmpty;
 using testing::IsOk;
 using testing::IsOkAndHolds;
 using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 // A tensor, as far as a walk looks at one.
 const std::string kTensor = "ctorch._utils\n_rebuild_tensor_v2\n)R";
@@ -220,11 +221,12 @@ TEST(EntryWalkTest, TellsWhereEntriesStand) {
   EXPECT_THAT(Paths("K\1."), IsOkAndHolds(IsEmpty()));
   EXPECT_THAT(Paths("](N" + kTensor + "e."),
               IsOkAndHolds(ElementsAre(Pair("0", path(std::string("0"))), Pair("1", path(one)))));
-  // A key that is no text becomes one, a position stays a number.
-  EXPECT_THAT(Paths("}(Va\n}K\1](" + kTensor + "NesVb\nNu."),
-              IsOkAndHolds(ElementsAre(Pair("a.1.0", path(a, one, first)),
-                                       Pair("a.1.1", path(a, one, second)),
-                                       Pair("b", path(std::string("b"))))));
+  // A key that is a number is none of a list's positions; any other one becomes text.
+  const NumberKey key = {.number = 1};
+  EXPECT_THAT(Paths("}(Va\n}K\1](" + kTensor + "NesVb\n}\x88Nsu."),
+              IsOkAndHolds(ElementsAre(
+                  Pair("a.1.0", path(a, key, first)), Pair("a.1.1", path(a, key, second)),
+                  Pair("b.True", path(std::string("b"), std::string("True"))))));
   // Keys that are the same as text, and still stand apart.
   EXPECT_THAT(Paths("}(Va.a\n" + kTensor + "Va\n}Va\nNsu."),
               IsOkAndHolds(ElementsAre(Pair("['a']['a']", path(a, a)),
@@ -235,6 +237,32 @@ TEST(EntryWalkTest, TellsWhereEntriesStand) {
       "cm\nModule\n)\x81}(V_parameters\n}V_buffers\n}V_modules\n}Va\n" + inner + "sub";
   EXPECT_THAT(Paths("}Va\n" + outer + "s."),
               IsOkAndHolds(ElementsAre(Pair("a.a.w", path(a, std::string("a.w"))))));
+}
+
+TEST(EntryWalkTest, TakesNothingApartThatIsWhole) {
+  // {"a": {"w": tensor}, "l": [{"v": None}], "n": {1: {"x": None}}}
+  const std::string pickle = "}(Va\n}Vw\n" + kTensor + "sVl\n](}Vv\nNseVn\n}K\1}Vx\nNssu.";
+  const auto parsed = pickle::ParsePickle(AsBytes(pickle), "p");
+  ASSERT_THAT(parsed, IsOk());
+  const auto entries = [&](const std::vector<EntryPath>& whole) {
+    const auto found =
+        FindEntries(parsed->graph, parsed->root, NodesAt(parsed->graph, parsed->root, whole));
+    std::vector<std::string> keys;
+    for (const NamedNode& named : found->list) {
+      keys.push_back(named.key + (named.form == TensorForm::kDense ? " tensor" : ""));
+    }
+    return keys;
+  };
+  const std::string a = "a";
+  const std::string l = "l";
+  EXPECT_THAT(entries({}), UnorderedElementsAre("a.w tensor", "l.0.v", "n.1.x"));
+  // A number is a position or a key, as the container has it.
+  EXPECT_THAT(entries({{a}, {l, std::int64_t{0}}, {std::string("n"), std::int64_t{1}}}),
+              UnorderedElementsAre("a", "l.0", "n.1"));
+  EXPECT_THAT(entries({{l}}), UnorderedElementsAre("a.w tensor", "l", "n.1.x"));
+  // Places that are not there.
+  EXPECT_THAT(entries({{}, {l, std::int64_t{1}}, {l, std::int64_t{-1}}, {l, a}, {a, l}, {a, a, a}}),
+              UnorderedElementsAre("a.w tensor", "l.0.v", "n.1.x"));
 }
 
 }  // namespace

@@ -54,6 +54,24 @@ TEST(TorchContainerTest, StoragesAreTheRecordsBelowData) {
   EXPECT_EQ(container->storages.begin()->second.name, "archive/data/7");
 }
 
+TEST(TorchContainerTest, SaysWhichValuesAreWholeAndWhereTheyCameFrom) {
+  const auto container = OpenRecords({{"data.pkl", "N."},
+                                      {"ckptkit_objects.json", R"([["a.b",0],["c",7,"d"],[]])"},
+                                      {"ckptkit_origin.json", "{}"}});
+  ASSERT_THAT(container, IsOk());
+  const EntryPath first = {"a.b"s, std::int64_t{0}};
+  const EntryPath second = {"c"s, std::int64_t{7}, "d"s};
+  EXPECT_EQ(container->whole, (std::vector<EntryPath>{first, second, {}}));
+  EXPECT_EQ(container->origin, "{}");
+  for (const std::string& text : {""s, "["s, "{}"s, "[7]"s, "[[0.5]]"s, "[[null]]"s, "[[[]]]"s}) {
+    const auto refused = OpenRecords({{"data.pkl", "N."}, {"ckptkit_objects.json", text}});
+    EXPECT_THAT(refused, FailsWith(ErrorKind::kBadMetadata)) << text;
+    EXPECT_THAT(refused.status().first().file, HasSubstr("a.pt"));
+  }
+  EXPECT_THAT(OpenRecords({{"data.pkl", "N."}, {"ckptkit_objects.json", std::string(100, '[')}}),
+              FailsWith(ErrorKind::kResource));
+}
+
 TEST(TorchContainerTest, SaysWhatElseAFileIs) {
   const auto refusal = [](const Result<TorchContainer>& container) {
     EXPECT_FALSE(container.ok());

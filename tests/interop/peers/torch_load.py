@@ -1,10 +1,12 @@
-"""Loads a file of torch.save with weights_only and prints its tensors as JSON: key -> shape, dtype, sha256.
+"""Loads a file of torch.save and prints its tensors as JSON: path, joined with dots -> shape, dtype, sha256.
 
-    torch_load.py FILE
+    torch_load.py FILE           with weights_only
+    torch_load.py FILE classes   without, where the classes of Megatron-Core are stand-ins
 """
 import json
 import pathlib
 import sys
+import types
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
@@ -12,5 +14,38 @@ import torch
 
 import hashing
 
+
+class AnyMember:
+    """A member of any enum."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+class StandIn(types.ModuleType):
+    __path__ = ()
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return AnyMember
+
+
+def tensors_in(value, path=()):
+    if isinstance(value, torch.Tensor):
+        yield ".".join(path), value
+    elif isinstance(value, dict):
+        for key, below in value.items():
+            yield from tensors_in(below, (*path, str(key)))
+    elif isinstance(value, (list, tuple)):
+        for position, below in enumerate(value):
+            yield from tensors_in(below, (*path, str(position)))
+
+
 if __name__ == "__main__":
-    print(json.dumps({key: hashing.describe(tensor) for key, tensor in torch.load(sys.argv[1], weights_only=True).items()}))
+    needs_classes = sys.argv[2:] == ["classes"]
+    if needs_classes:
+        for name in ("megatron", "megatron.core", "megatron.core.enums", "megatron.core.transformer", "megatron.core.transformer.enums"):
+            sys.modules[name] = StandIn(name)
+    state = torch.load(sys.argv[1], weights_only=not needs_classes)
+    print(json.dumps({path: hashing.describe(tensor) for path, tensor in tensors_in(state)}))
