@@ -78,11 +78,10 @@ struct RunFormat {
   // (they are no tensors of parameters).
   Result<OptimizerTensors> (*find_tensors)(const CheckpointIndex& index);
   // The way back, of such a source, with these tensors. Errors: kMissing (the checkpoint holds no
-  // run, or not all of one), kUnsupported,
-  // kBadMetadata.
+  // run, or not all of one), kUnsupported, kBadMetadata.
   Result<StoredRun> (*read)(const CheckpointSource& source, RunDetail detail);
-  // Key of a trained weight's exact value, beside the weight, in one of the format's forms. Null: the
-  // weight itself is exact.
+  // Key of a trained weight's exact value, beside the weight, in one of the format's forms. Null:
+  // the weight itself is exact.
   std::string (*main_weight_key)(std::string_view name, const ChosenForms& forms) = nullptr;
 };
 

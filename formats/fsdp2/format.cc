@@ -31,6 +31,7 @@ constexpr RunFormat kRunInFile = {.weight_key = &WeightKey,
                                   .moment_key = &MomentKey,
                                   .plan = &PlanRunFile,
                                   .holds_run = &HoldsRun,
+                                  .find_tensors = &FindTensors,
                                   .read = &ReadRun};
 
 }  // namespace

@@ -259,6 +259,9 @@ class UnpackedSource final : public CheckpointSource {
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override {
     return packed_->ReadObject(object);
   }
+  Result<std::optional<PickledObject>> ReadPickled(const ObjectEntry& object) const override {
+    return packed_->ReadPickled(object);
+  }
   [[nodiscard]] std::uint64_t HeldBytes(const ObjectEntry& object) const override {
     return packed_->HeldBytes(object);
   }
