@@ -11,6 +11,7 @@
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/checkpoint/copy_index.h"
+#include "core/checkpoint/view_source.h"
 #include "core/json/json_reader.h"
 #include "core/training/stored_values.h"
 #include "formats/megatron/internal/run_config.h"
@@ -33,17 +34,17 @@ struct ObjectFile {
 };
 
 // A checkpoint with files that are objects beside those of its own.
-class WithObjectFiles final : public CheckpointSource {
+class WithObjectFiles final : public ViewSource {
  public:
-  WithObjectFiles(std::unique_ptr<CheckpointSource> inner, std::vector<ObjectFile> files)
-      : inner_(std::move(inner)), own_(std::move(files)) {}
+  WithObjectFiles(std::unique_ptr<CheckpointSource> below, std::vector<ObjectFile> files)
+      : ViewSource(std::move(below)), own_(std::move(files)) {}
 
   Status BuildIndex() {
-    const CheckpointIndex& inner = inner_->index();
+    const CheckpointIndex& stored = below().index();
     IndexBuilder builder;
-    BeginCopy(inner, builder);
-    for (const GlobalTensor& tensor : inner.tensors()) CopyTensor(inner, tensor, builder);
-    for (const ObjectEntry& object : inner.objects()) builder.AddObject(object);
+    BeginCopy(stored, builder);
+    for (const GlobalTensor& tensor : stored.tensors()) CopyTensor(stored, tensor, builder);
+    for (const ObjectEntry& object : stored.objects()) builder.AddObject(object);
     for (const ObjectFile& own : own_) {
       builder.AddObject({.key = std::string(own.key),
                          .file = builder.AddFile(own.file),
@@ -51,51 +52,26 @@ class WithObjectFiles final : public CheckpointSource {
                          .offset_bytes = 0,
                          .size_bytes = own.size_bytes});
     }
-    CKPT_ASSIGN_OR_RETURN(index_, builder.Build());
+    CKPT_ASSIGN_OR_RETURN(CheckpointIndex index, builder.Build());
+    SetIndex(std::move(index));
     return OkStatus();
-  }
-
-  [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
-
-  Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override {
-    const CheckpointIndex& inner = inner_->index();
-    const GlobalTensor* const stored = inner.FindTensor(tensor.key);
-    const auto position = static_cast<std::size_t>(&chunk - index_.chunks(tensor).data());
-    CKPT_CHECK(stored != nullptr && position < tensor.num_chunks);
-    return inner_->Locate(*stored, inner.chunks(*stored)[position]);
   }
 
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override {
     const auto own = std::ranges::find(own_, object.key, &ObjectFile::key);
     if (own != own_.end()) return RenderedObject{.type = "dict", .json = own->json, .warnings = {}};
-    const ObjectEntry* const stored = inner_->index().FindObject(object.key);
-    CKPT_CHECK(stored != nullptr);
-    return inner_->ReadObject(*stored);
+    return ViewSource::ReadObject(object);
   }
-
-  Result<std::optional<PickledObject>> ReadPickled(const ObjectEntry& object) const override {
-    const ObjectEntry* const stored = inner_->index().FindObject(object.key);
-    if (stored == nullptr) return std::optional<PickledObject>();
-    return inner_->ReadPickled(*stored);
-  }
-
-  [[nodiscard]] EntryPaths Paths() const override { return inner_->Paths(); }
-
-  [[nodiscard]] Status VerifyRest() const override { return inner_->VerifyRest(); }
 
   Result<std::uint64_t> FileSize(FileId file) const override {
-    if (file < inner_->index().files().size()) return inner_->FileSize(file);
-    const auto own = std::ranges::find(own_, index_.files()[file], &ObjectFile::file);
+    if (file < below().index().files().size()) return below().FileSize(file);
+    const auto own = std::ranges::find(own_, index().files()[file], &ObjectFile::file);
     CKPT_CHECK(own != own_.end());
     return own->size_bytes;
   }
 
-  [[nodiscard]] Protection protection() const override { return inner_->protection(); }
-
  private:
-  const std::unique_ptr<CheckpointSource> inner_;
   const std::vector<ObjectFile> own_;
-  CheckpointIndex index_;
 };
 
 Result<std::string> ReadRunConfig(Storage& storage, const Path& path) {

@@ -11,17 +11,15 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/bytes.h"
-#include "core/base/check.h"
 #include "core/checkpoint/copy_index.h"
 #include "core/checkpoint/read.h"
+#include "core/checkpoint/view_source.h"
 #include "core/tensor/cast.h"
 #include "core/tensor/shape.h"
 #include "formats/torch_dist/internal/buffer_search.h"
@@ -221,12 +219,12 @@ struct UnpackedTensor {
   std::int64_t elems = 0;
 };
 
-class UnpackedSource final : public CheckpointSource {
+class UnpackedSource final : public ViewSource {
  public:
   explicit UnpackedSource(std::shared_ptr<const CheckpointSource> packed)
-      : packed_(std::move(packed)),
-        parameters_(LocalParameters(packed_->index())),
-        reader_(*packed_) {}
+      : ViewSource(std::move(packed)),
+        parameters_(LocalParameters(below().index())),
+        reader_(below()) {}
 
   // `buffers`: of the source.
   Status Unpack(const Buffers& buffers) {
@@ -240,35 +238,13 @@ class UnpackedSource final : public CheckpointSource {
     return BuildIndex(buffers);
   }
 
-  [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
-
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override {
-    const auto position = static_cast<std::size_t>(&chunk - index_.chunks(tensor).data());
-    CKPT_CHECK(position < tensor.num_chunks);
     const auto unpacked = tensors_.find(tensor.key);
-    if (unpacked == tensors_.end()) {
-      const GlobalTensor* const stored = packed_->index().FindTensor(tensor.key);
-      CKPT_CHECK(stored != nullptr);
-      return packed_->Locate(*stored, packed_->index().chunks(*stored)[position]);
-    }
-    const UnpackedSlice& slice = unpacked->second.slices[position];
-    CKPT_ASSIGN_OR_RETURN(StoredArray row, packed_->Locate(*slice.bucket, *slice.chunk));
-    return InRow(std::move(row), slice.first_elem, slice.strides, index_.sizes(chunk));
+    if (unpacked == tensors_.end()) return ViewSource::Locate(tensor, chunk);
+    const UnpackedSlice& slice = unpacked->second.slices[PositionOf(tensor, chunk)];
+    CKPT_ASSIGN_OR_RETURN(StoredArray row, below().Locate(*slice.bucket, *slice.chunk));
+    return InRow(std::move(row), slice.first_elem, slice.strides, index().sizes(chunk));
   }
-
-  Result<RenderedObject> ReadObject(const ObjectEntry& object) const override {
-    return packed_->ReadObject(object);
-  }
-  Result<std::optional<PickledObject>> ReadPickled(const ObjectEntry& object) const override {
-    return packed_->ReadPickled(object);
-  }
-  [[nodiscard]] std::uint64_t HeldBytes(const ObjectEntry& object) const override {
-    return packed_->HeldBytes(object);
-  }
-  [[nodiscard]] EntryPaths Paths() const override { return packed_->Paths(); }
-  [[nodiscard]] Status VerifyRest() const override { return packed_->VerifyRest(); }
-  Result<std::uint64_t> FileSize(FileId file) const override { return packed_->FileSize(file); }
-  [[nodiscard]] Protection protection() const override { return packed_->protection(); }
 
  private:
   Status UnpackBuffer(const BufferId& id, const std::map<std::int64_t, Bucket>& buckets) {
@@ -338,7 +314,7 @@ class UnpackedSource final : public CheckpointSource {
       reached.erase(reached.begin());
       if (begin.bucket == rows.size()) break;
       const GlobalTensor& exact = *rows[begin.bucket]->find(kMainWeight)->second;
-      if (bucket != begin.bucket) borders = Borders(packed_->index(), exact);
+      if (bucket != begin.bucket) borders = Borders(below().index(), exact);
       bucket = begin.bucket;
       CKPT_ASSIGN_OR_RETURN(steps[begin], StepsFrom(begin, exact, borders, dtype, prints, reader_));
       for (const BufferStep& step : steps[begin]) reached.insert(step.next);
@@ -389,7 +365,7 @@ class UnpackedSource final : public CheckpointSource {
   // A box whose elements begin at one of a bucket.
   void AddBox(const Box& box, std::int64_t first, const GlobalTensor& bucket,
               UnpackedTensor& unpacked) const {
-    const CheckpointIndex& stored = packed_->index();
+    const CheckpointIndex& stored = below().index();
     const std::int64_t behind = first + NumElements(box.sizes);
     unpacked.elems += behind - first;
     for (const Chunk& chunk : stored.chunks(bucket)) {
@@ -422,7 +398,7 @@ class UnpackedSource final : public CheckpointSource {
   }
 
   Status BuildIndex(const Buffers& buffers) {
-    const CheckpointIndex& stored = packed_->index();
+    const CheckpointIndex& stored = below().index();
     std::set<const GlobalTensor*> replaced;
     for (const auto& [id, buckets] : buffers) {
       for (const auto& [number, bucket] : buckets) {
@@ -444,17 +420,16 @@ class UnpackedSource final : public CheckpointSource {
       }
     }
     for (const ObjectEntry& object : stored.objects()) builder.AddObject(object);
-    CKPT_ASSIGN_OR_RETURN(index_, builder.Build());
+    CKPT_ASSIGN_OR_RETURN(CheckpointIndex index, builder.Build());
+    SetIndex(std::move(index));
     return OkStatus();
   }
 
-  const std::shared_ptr<const CheckpointSource> packed_;
   const std::vector<LocalParameter> parameters_;
   SampleReader reader_;
   std::map<DType, Fingerprints> prints_;
   std::set<std::pair<const GlobalTensor*, Dims>> added_;
   std::map<std::string, UnpackedTensor> tensors_;  // by key
-  CheckpointIndex index_;
 };
 
 }  // namespace
