@@ -1,16 +1,12 @@
 #include "formats/torch_dist/internal/unpacked_buffers.h"
 
 #include <algorithm>
-#include <charconv>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,13 +14,13 @@
 
 #include "core/base/bytes.h"
 #include "core/checkpoint/copy_index.h"
-#include "core/checkpoint/read.h"
 #include "core/checkpoint/view_source.h"
-#include "core/tensor/cast.h"
 #include "core/tensor/shape.h"
+#include "formats/torch_dist/internal/buffer_keys.h"
 #include "formats/torch_dist/internal/buffer_search.h"
 #include "formats/torch_dist/internal/flat_range.h"
 #include "formats/torch_dist/internal/local_parameter.h"
+#include "formats/torch_dist/internal/parameter_samples.h"
 #include "formats/torch_dist/internal/run_keys.h"
 
 namespace ckpt::torch_dist {
@@ -33,142 +29,9 @@ namespace {
 // Every parameter begins at a multiple of it in its bucket.
 constexpr std::int64_t kAlignmentElems = 64;
 
-// Memory for items that are decoded.
-constexpr std::uint64_t kItemBytes = std::uint64_t{64} << 20;
-
-// One buffer of a group of ranks.
-struct BufferId {
-  std::string optimizer;  // "chained_1." of one of several optimizers
-  std::int64_t group = 0;
-  std::int64_t buffer = 0;
-  std::string dtypes;  // of its parameters and of their gradients
-
-  friend auto operator<=>(const BufferId&, const BufferId&) = default;
-};
-// A tensor for each field: "param", "exp_avg", ….
-using Bucket = std::map<std::string, const GlobalTensor*, std::less<>>;
-using Buffers = std::map<BufferId, std::map<std::int64_t, Bucket>>;
-
-// Takes "gbuf_idx_" and a number from the front, up to a dot.
-bool TakeNumber(std::string_view name, std::string_view& text, std::int64_t& number) {
-  if (!text.starts_with(name)) return false;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data() + name.size(), end, number);
-  if (error != std::errc() || rest == end || *rest != '.' || number < 0) return false;
-  text.remove_prefix(static_cast<std::size_t>(rest + 1 - text.data()));
-  return true;
-}
-
-// Adds the tensor if its key is that of a bucket.
-void AddBucket(const GlobalTensor& tensor, Buffers& buffers) {
-  constexpr std::string_view kDtypes = "dtype_(";
-  std::string_view text = WithoutNumber(tensor.key);
-  BufferId id;
-  id.optimizer = tensor.key.substr(0, tensor.key.size() - text.size());
-  if (!text.starts_with(kOptimizerBuffers)) return;
-  text.remove_prefix(kOptimizerBuffers.size());
-  std::int64_t bucket = 0;
-  const bool begins = TakeNumber("dp_group_idx_", text, id.group) &&
-                      TakeNumber("gbuf_idx_", text, id.buffer) && text.starts_with(kDtypes);
-  const std::size_t close = text.find(").");
-  if (!begins || close == std::string_view::npos) return;
-  id.dtypes = text.substr(kDtypes.size(), close - kDtypes.size());
-  text.remove_prefix(close + 2);
-  if (!TakeNumber("bucket_idx_", text, bucket)) return;
-  buffers[id][bucket][std::string(text)] = &tensor;
-}
-
-// The dtype of the parameters: the first of "torch.bfloat16, torch.float32".
-std::optional<DType> ParameterDType(std::string_view dtypes) {
-  constexpr std::string_view kTorch = "torch.";
-  if (!dtypes.starts_with(kTorch)) return std::nullopt;
-  return ParseDType(dtypes.substr(kTorch.size(), dtypes.find(',') - kTorch.size()));
-}
-
 std::int64_t Aligned(std::int64_t elem) {
   return (elem + kAlignmentElems - 1) / kAlignmentElems * kAlignmentElems;
 }
-
-// Elements of a parameter by which it is told from others: at its begin, its middle and its end.
-std::vector<std::pair<std::int64_t, std::int64_t>> SampledRanges(std::int64_t elems) {
-  constexpr std::int64_t kRange = 32;
-  if (elems <= 3 * kRange) return {{0, elems}};
-  return {{0, kRange}, {elems / 2, elems / 2 + kRange}, {elems - kRange, elems}};
-}
-
-class SampleReader {
- public:
-  explicit SampleReader(const CheckpointSource& source)
-      : gatherer_(Gatherer::ScratchBytes(0)), chunks_(source, kItemBytes) {}
-
-  // Of a weight, in the order of the rank's memory.
-  Result<Bytes> OfWeight(const LocalParameter& parameter) {
-    Bytes sample;
-    TensorReader reader(*parameter.weight, gatherer_, chunks_);
-    for (const auto& [begin, end] : SampledRanges(parameter.elems)) {
-      std::int64_t first = 0;  // of a box
-      for (const Box& box : parameter.boxes) {
-        const std::int64_t behind = first + NumElements(box.sizes);
-        const std::int64_t from = std::clamp(begin, first, behind);
-        const std::int64_t to = std::clamp(end, first, behind);
-        for (FlatBox& cut : CutFlatRange(box.sizes, from - first, to - first)) {
-          for (std::size_t d = 0; d < box.sizes.size(); ++d) cut.box.offsets[d] += box.offsets[d];
-          CKPT_RETURN_IF_ERROR(Append(reader, cut.box, sample));
-        }
-        first = behind;
-      }
-    }
-    return sample;
-  }
-
-  // Of exact values that begin at an element of a bucket, rounded to `dtype`.
-  Result<Bytes> OfBucket(const GlobalTensor& bucket, std::int64_t first, std::int64_t elems,
-                         DType dtype) {
-    Bytes sample;
-    TensorReader reader(bucket, gatherer_, chunks_);
-    for (const auto& [begin, end] : SampledRanges(elems)) {
-      const Box range = {.offsets = {first + begin}, .sizes = {end - begin}};
-      CKPT_RETURN_IF_ERROR(Append(reader, range, sample));
-    }
-    if (bucket.dtype == dtype) return sample;
-    Bytes rounded(sample.size() / ElementBytes(bucket.dtype) * ElementBytes(dtype));
-    CastElements(bucket.dtype, sample, dtype, rounded);
-    return rounded;
-  }
-
- private:
-  static Status Append(TensorReader& reader, const Box& box, Bytes& sample) {
-    const std::size_t size = sample.size();
-    sample.resize(size + static_cast<std::uint64_t>(NumElements(box.sizes)) *
-                             ElementBytes(reader.tensor().dtype));
-    return reader.Read(box, MutableByteSpan(sample).subspan(size));
-  }
-
-  Gatherer gatherer_;
-  LocatedChunks chunks_;
-};
-
-// Parameters of one dtype by their size and their sample.
-class Fingerprints {
- public:
-  static Result<Fingerprints> Take(std::span<const LocalParameter> parameters, DType dtype,
-                                   SampleReader& reader) {
-    Fingerprints prints;
-    for (std::size_t p = 0; p < parameters.size(); ++p) {
-      if (parameters[p].weight->dtype != dtype || parameters[p].elems == 0) continue;
-      CKPT_ASSIGN_OR_RETURN(const Bytes sample, reader.OfWeight(parameters[p]));
-      prints.by_size_[parameters[p].elems][std::string(AsText(sample))].push_back(p);
-    }
-    return prints;
-  }
-
-  // Of so many elements; null: there is none.
-  using OfSize = std::map<std::string, std::vector<std::size_t>, std::less<>>;
-  [[nodiscard]] const std::map<std::int64_t, OfSize>& by_size() const { return by_size_; }
-
- private:
-  std::map<std::int64_t, OfSize> by_size_;
-};
 
 // Where chunks of a bucket begin and end. A parameter ends at one of them, if there are several.
 std::set<std::int64_t> Borders(const CheckpointIndex& index, const GlobalTensor& bucket) {
@@ -183,11 +46,11 @@ std::set<std::int64_t> Borders(const CheckpointIndex& index, const GlobalTensor&
 // The parameters whose weights what begins at an element rounds to.
 Result<std::vector<BufferStep>> StepsFrom(const BufferPosition& begin, const GlobalTensor& bucket,
                                           const std::set<std::int64_t>& borders, DType dtype,
-                                          const Fingerprints& prints, SampleReader& reader) {
+                                          const ParameterSamples& samples, SampleReader& reader) {
   const bool shows_ends = borders.size() > 2;
   const std::int64_t bucket_elems = bucket.shape[0];
   std::vector<BufferStep> steps;
-  for (const auto& [elems, of_size] : prints.by_size()) {
+  for (const auto& [elems, of_size] : samples) {
     if (elems > bucket_elems - begin.elem) break;
     const std::int64_t end = begin.elem + elems;
     if (shows_ends && !borders.contains(end)) continue;
@@ -255,8 +118,8 @@ class UnpackedSource final : public ViewSource {
           .Actual(id.dtypes);
     }
     CKPT_ASSIGN_OR_RETURN(const std::vector<const Bucket*> rows, CheckBuckets(buckets));
-    CKPT_ASSIGN_OR_RETURN(const Fingerprints* const prints, FingerprintsOf(*dtype));
-    CKPT_ASSIGN_OR_RETURN(const BufferSteps steps, FindSteps(rows, *dtype, *prints));
+    CKPT_ASSIGN_OR_RETURN(const ParameterSamples* const samples, SamplesOf(*dtype));
+    CKPT_ASSIGN_OR_RETURN(const BufferSteps steps, FindSteps(rows, *dtype, *samples));
     Result<std::vector<PlacedParameter>> order = FindOrder(steps, {rows.size(), 0}, parameters_);
     if (!order.ok() && order.status().first().kind == ErrorKind::kNotFound) {
       return ExplainNone(steps, rows.size(), *dtype);
@@ -295,16 +158,16 @@ class UnpackedSource final : public ViewSource {
     return rows;
   }
 
-  Result<const Fingerprints*> FingerprintsOf(DType dtype) {
-    const auto known = prints_.find(dtype);
-    if (known != prints_.end()) return &known->second;
-    CKPT_ASSIGN_OR_RETURN(Fingerprints prints, Fingerprints::Take(parameters_, dtype, reader_));
-    return &prints_.emplace(dtype, std::move(prints)).first->second;
+  Result<const ParameterSamples*> SamplesOf(DType dtype) {
+    const auto known = samples_.find(dtype);
+    if (known != samples_.end()) return &known->second;
+    CKPT_ASSIGN_OR_RETURN(ParameterSamples samples, SampleParameters(parameters_, dtype, reader_));
+    return &samples_.emplace(dtype, std::move(samples)).first->second;
   }
 
   // From every position that is reached from the begin.
   Result<BufferSteps> FindSteps(const std::vector<const Bucket*>& rows, DType dtype,
-                                const Fingerprints& prints) {
+                                const ParameterSamples& samples) {
     BufferSteps steps;
     std::set<BufferPosition> reached = {BufferPosition()};
     std::optional<std::size_t> bucket;
@@ -316,7 +179,8 @@ class UnpackedSource final : public ViewSource {
       const GlobalTensor& exact = *rows[begin.bucket]->find(kMainWeight)->second;
       if (bucket != begin.bucket) borders = Borders(below().index(), exact);
       bucket = begin.bucket;
-      CKPT_ASSIGN_OR_RETURN(steps[begin], StepsFrom(begin, exact, borders, dtype, prints, reader_));
+      CKPT_ASSIGN_OR_RETURN(steps[begin],
+                            StepsFrom(begin, exact, borders, dtype, samples, reader_));
       for (const BufferStep& step : steps[begin]) reached.insert(step.next);
     }
     return steps;
@@ -427,7 +291,7 @@ class UnpackedSource final : public ViewSource {
 
   const std::vector<LocalParameter> parameters_;
   SampleReader reader_;
-  std::map<DType, Fingerprints> prints_;
+  std::map<DType, ParameterSamples> samples_;
   std::set<std::pair<const GlobalTensor*, Dims>> added_;
   std::map<std::string, UnpackedTensor> tensors_;  // by key
 };
@@ -436,8 +300,7 @@ class UnpackedSource final : public ViewSource {
 
 Result<std::shared_ptr<const CheckpointSource>> UnpackBuffers(
     std::shared_ptr<const CheckpointSource> source) {
-  Buffers buffers;
-  for (const GlobalTensor& tensor : source->index().tensors()) AddBucket(tensor, buffers);
+  const Buffers buffers = FindBuffers(source->index());
   if (buffers.empty()) return source;
   auto unpacked = std::make_shared<UnpackedSource>(std::move(source));
   CKPT_RETURN_IF_ERROR(unpacked->Unpack(buffers));

@@ -1,0 +1,44 @@
+// What `diff` found, as text and as JSON.
+#ifndef CKPT_TOOLS_CKPT_INSPECT_DIFF_REPORT_H_
+#define CKPT_TOOLS_CKPT_INSPECT_DIFF_REPORT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "converters/verbs/comparison.h"
+#include "core/base/status.h"
+#include "core/checkpoint/index.h"
+#include "tools/ckpt-inspect/object_diff.h"
+#include "tools/ckpt-inspect/tensor_diff.h"
+#include "tools/cli/reporting.h"
+
+namespace ckpt::inspect {
+
+// Everything that was found.
+struct Differences {
+  const Comparison* comparison = nullptr;
+  const CheckpointIndex* index_a = nullptr;
+  const CheckpointIndex* index_b = nullptr;
+  std::vector<TensorDiff> different;  // the pairs that are not equal
+  std::int64_t num_elements = 0;      // read on each side
+  ObjectDiff objects;
+  std::vector<Problem> problems;
+
+  [[nodiscard]] bool is_equal() const {
+    const auto is_clean = [](const SideRest& rest) {
+      return rest.only.empty() && rest.unreadable.empty();
+    };
+    const bool has_same_settings = !comparison->run || comparison->run->different.empty();
+    return different.empty() && is_clean(comparison->a) && is_clean(comparison->b) &&
+           has_same_settings;
+  }
+};
+
+// One JSON document.
+void PrintDifferencesJson(const Differences& findings, cli::Streams& streams);
+// For people.
+void PrintDifferences(const Differences& findings, cli::Streams& streams);
+
+}  // namespace ckpt::inspect
+
+#endif  // CKPT_TOOLS_CKPT_INSPECT_DIFF_REPORT_H_
