@@ -25,6 +25,7 @@ inline void ReadEverything(const CheckpointSource& source) {
   }
   for (const ObjectEntry& object : source.index().objects()) {
     (void)source.ReadObject(object).ok();
+    (void)source.ReadPickled(object).ok();
   }
 }
 

@@ -244,7 +244,6 @@ std::vector<std::string> NotCompared(const Comparison& comparison) {
   return lines;
 }
 
-
 std::string Typed(const TensorAsked& tensor) {
   return std::string(DTypeName(tensor.dtype)) + FormatDims(tensor.shape);
 }

@@ -10,7 +10,9 @@ namespace {
 enum Section : std::int64_t { kEmbedding, kLayers, kFinalNorm, kHead };
 
 constexpr std::string_view kLayersPrefix = "decoder.layers.";
-constexpr std::string_view kExpertWeights = "mlp.experts.experts.";
+// The first parameters of the experts' projections.
+constexpr std::string_view kExperts1 = "mlp.experts.experts.linear_fc1.weight";
+constexpr std::string_view kExperts2 = "mlp.experts.experts.linear_fc2.weight";
 
 // Outside layers.
 struct Outer {
@@ -100,11 +102,16 @@ std::optional<ModulePlace> PlaceOf(std::string_view name, std::int64_t layer, st
   const std::string_view leaf = name.substr(kLayersPrefix.size());
   const std::optional<std::int64_t> rank = RankInLayer(leaf, form);
   if (!rank) return std::nullopt;
-  if (!leaf.starts_with(kExpertWeights)) return ModulePlace{kLayers, layer, *rank, 0, 0};
+  const std::string_view module = leaf.substr(0, leaf.rfind('.') + 1);
+  const bool is_fc1 = kExperts1.starts_with(module);
+  if (!is_fc1 && !kExperts2.starts_with(module)) return ModulePlace{kLayers, layer, *rank, 0, 0};
   // All experts stand where the first parameter of theirs does.
-  const std::int64_t experts = *RankInLayer("mlp.experts.experts.linear_fc1.weight", form);
+  const std::int64_t experts = *RankInLayer(kExperts1, form);
   if (form.experts_one_by_one) return ModulePlace{kLayers, layer, experts, expert, *rank};
-  return ModulePlace{kLayers, layer, experts, *rank, expert};
+  // A grouped projection has each expert's bias behind its weight.
+  const std::int64_t projection = *RankInLayer(is_fc1 ? kExperts1 : kExperts2, form);
+  return ModulePlace{kLayers, layer, experts, projection,
+                     2 * expert + (leaf.ends_with("bias") ? 1 : 0)};
 }
 
 ModulePlace PlaceOfHead() { return {kHead, 0, 0, 0, 0}; }
