@@ -25,6 +25,8 @@
 namespace ckpt::inspect {
 namespace {
 
+using cli::Streams;
+
 constexpr std::size_t kMaxObjectBytes = 120;  // of a value, for people
 
 // The index of the element at `position` in C order.
@@ -329,7 +331,7 @@ void PrintSettings(const RunComparison& run, Streams& streams) {
 
 }  // namespace
 
-void PrintDifferencesJson(const Differences& findings, Streams& streams) {
+void PrintDifferencesJson(const Differences& findings, cli::Streams& streams) {
   const Comparison& comparison = *findings.comparison;
   JsonWriter json(2);
   json.BeginObject();
@@ -362,7 +364,7 @@ void PrintDifferencesJson(const Differences& findings, Streams& streams) {
   streams.out.Write(json.Take() + "\n");
 }
 
-void PrintDifferences(const Differences& findings, Streams& streams) {
+void PrintDifferences(const Differences& findings, cli::Streams& streams) {
   const Comparison& comparison = *findings.comparison;
   for (const TensorAsked& tensor : comparison.a.only) {
     streams.out.Write(
