@@ -32,6 +32,16 @@ std::vector<FlatBox> CutFlatRange(DimsView shape, std::int64_t begin, std::int64
   return boxes;
 }
 
+std::vector<FlatBox> CutFlatRange(const Box& block, std::int64_t begin, std::int64_t end) {
+  std::vector<FlatBox> boxes = CutFlatRange(block.sizes, begin, end);
+  for (FlatBox& cut : boxes) {
+    for (std::size_t d = 0; d < block.offsets.size(); ++d) {
+      cut.box.offsets[d] += block.offsets[d];
+    }
+  }
+  return boxes;
+}
+
 StoredArray InRow(StoredArray row, std::int64_t first_elem, DimsView strides, DimsView sizes) {
   // A step in the C order of the block becomes a step along the row.
   const std::int64_t step = row.strides.back();

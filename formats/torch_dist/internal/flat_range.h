@@ -24,6 +24,9 @@ struct FlatBox {
 // of them. REQUIRES: 0 <= begin <= end <= NumElements(shape).
 [[nodiscard]] std::vector<FlatBox> CutFlatRange(DimsView shape, std::int64_t begin,
                                                 std::int64_t end);
+// The same of a box of a tensor: boxes of that tensor.
+[[nodiscard]] std::vector<FlatBox> CutFlatRange(const Box& block, std::int64_t begin,
+                                                std::int64_t end);
 
 // Where a box of `sizes` lies that CutFlatRange cut from a block with `strides`, if the block's
 // elements lie in `row` and the box's begin at `first_elem` of it.

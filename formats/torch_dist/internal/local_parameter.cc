@@ -1,8 +1,6 @@
 #include "formats/torch_dist/internal/local_parameter.h"
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
 #include <cstddef>
 #include <optional>
 #include <set>
@@ -11,48 +9,13 @@
 
 #include "core/tensor/shape.h"
 #include "formats/torch_dist/internal/run_keys.h"
+#include "formats/torch_dist/internal/weight_key.h"
 
 namespace ckpt::torch_dist {
 namespace {
 
-constexpr std::string_view kInLayers = ".layers.";
-constexpr std::string_view kInExperts = ".experts.experts.";
-
-// Which leading dims of a weight count layers and experts.
-struct KeyForm {
-  std::string name;                   // without the layer's number
-  std::optional<std::int64_t> layer;  // the key says it
-  bool stacks_layers = false;
-  bool stacks_experts = false;
-
-  [[nodiscard]] std::size_t leading() const {
-    return static_cast<std::size_t>(stacks_layers) + static_cast<std::size_t>(stacks_experts);
-  }
-};
-
-KeyForm FormOf(std::string_view key) {
-  KeyForm form = {.name = std::string(key), .layer = {}};
-  form.stacks_experts = key.find(kInExperts) != std::string_view::npos;
-  const std::size_t layers = key.find(kInLayers);
-  if (layers == std::string_view::npos) return form;
-  const std::size_t digits = layers + kInLayers.size();
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(key.data() + digits, key.data() + key.size(), number);
-  if (error != std::errc()) {
-    form.stacks_layers = true;
-    return form;
-  }
-  form.layer = number;
-  form.name.erase(digits, static_cast<std::size_t>(end - key.data()) + 1 - digits);
-  return form;
-}
-
 bool IsOfOptimizer(std::string_view key) {
   return key.starts_with(kOptimizer) || key.starts_with(kChained);
-}
-
-bool MayBeGated(std::string_view name) {
-  return name.ends_with(".linear_fc1.weight") || name.ends_with(".linear_fc1.bias");
 }
 
 // Where a box stands among those of one layer and expert: in the dim in which they differ.
@@ -75,28 +38,28 @@ std::optional<Slice> SliceOf(const Box& box, DimsView shape, std::size_t leading
 
 void AddParameters(const CheckpointIndex& index, const GlobalTensor& weight,
                    std::vector<LocalParameter>& parameters) {
-  const KeyForm form = FormOf(weight.key);
-  if (weight.shape.size() < form.leading()) return;
+  const KeyForm form = FormOfKey(weight.key);
+  if (weight.shape.size() < form.leading_dims()) return;
   std::set<std::pair<Dims, Dims>> known;  // replicas are one parameter
   for (const Chunk& chunk : index.chunks(weight)) {
     const Box box = index.box(chunk);
     if (!known.emplace(box.offsets, box.sizes).second) continue;
     bool is_one = true;
-    for (std::size_t d = 0; d < form.leading(); ++d) is_one = is_one && box.sizes[d] == 1;
-    const std::optional<Slice> slice = SliceOf(box, weight.shape, form.leading());
+    for (std::size_t d = 0; d < form.leading_dims(); ++d) is_one = is_one && box.sizes[d] == 1;
+    const std::optional<Slice> slice = SliceOf(box, weight.shape, form.leading_dims());
     if (!is_one || !slice) continue;
     LocalParameter parameter = {
         .weight = &weight,
         .name = form.name,
         .layer = form.stacks_layers ? box.offsets[0] : form.layer.value_or(0),
-        .expert = form.stacks_experts ? box.offsets[form.leading() - 1] : 0,
+        .expert = form.stacks_experts ? box.offsets[form.leading_dims() - 1] : 0,
         .boxes = {box},
         .elems = NumElements(box.sizes),
         .slice = slice->number,
         .num_slices = slice->count,
         .may_be_gated = MayBeGated(form.name)};
     const std::int64_t half = slice->count / 2;
-    const bool is_gate = parameter.may_be_gated && slice->dim == form.leading() &&
+    const bool is_gate = parameter.may_be_gated && slice->dim == form.leading_dims() &&
                          slice->count % 2 == 0 && slice->number < half;
     if (is_gate) {
       LocalParameter gated = parameter;

@@ -40,8 +40,7 @@ Result<Bytes> SampleReader::OfWeight(const LocalParameter& parameter) {
       const std::int64_t behind = first + NumElements(box.sizes);
       const std::int64_t from = std::clamp(begin, first, behind);
       const std::int64_t to = std::clamp(end, first, behind);
-      for (FlatBox& cut : CutFlatRange(box.sizes, from - first, to - first)) {
-        for (std::size_t d = 0; d < box.sizes.size(); ++d) cut.box.offsets[d] += box.offsets[d];
+      for (const FlatBox& cut : CutFlatRange(box, from - first, to - first)) {
         CKPT_RETURN_IF_ERROR(AppendBox(reader, cut.box, sample));
       }
       first = behind;

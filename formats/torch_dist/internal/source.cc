@@ -99,8 +99,9 @@ Status Source::AddFlattened(const GlobalTensor& stored, const Dims& original,
     const Box slice = inner.box(chunks[i]);
     const std::int64_t begin = slice.offsets[ndim];
     const EncodingId encoding = builder.AddEncoding(inner.encoding(chunks[i]) + "+flat");
-    for (FlatBox& cut : CutFlatRange(block, begin, begin + slice.sizes[ndim])) {
-      for (std::size_t d = 0; d < ndim; ++d) cut.box.offsets[d] += slice.offsets[d] * block[d];
+    Box place = WholeBox(block);
+    for (std::size_t d = 0; d < ndim; ++d) place.offsets[d] = slice.offsets[d] * block[d];
+    for (const FlatBox& cut : CutFlatRange(place, begin, begin + slice.sizes[ndim])) {
       builder.AddChunk(cut.box, chunks[i].file, encoding, chunks[i].offset_bytes,
                        chunks[i].size_bytes);
       flat.slices.push_back({.inner_chunk = i, .first_elem = cut.first_elem - begin});

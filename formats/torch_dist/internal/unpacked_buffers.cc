@@ -237,8 +237,7 @@ class UnpackedSource final : public ViewSource {
       const std::int64_t begin = std::max(first, chunk_begin);
       const std::int64_t end = std::min(behind, chunk_begin + stored.sizes(chunk)[0]);
       if (begin >= end) continue;
-      for (FlatBox& cut : CutFlatRange(box.sizes, begin - first, end - first)) {
-        for (std::size_t d = 0; d < box.sizes.size(); ++d) cut.box.offsets[d] += box.offsets[d];
+      for (FlatBox& cut : CutFlatRange(box, begin - first, end - first)) {
         unpacked.boxes.push_back(std::move(cut.box));
         unpacked.slices.push_back({.bucket = &bucket,
                                    .chunk = &chunk,

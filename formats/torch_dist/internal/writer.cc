@@ -23,6 +23,7 @@
 #include "formats/torch_dist/internal/common_state.h"
 #include "formats/torch_dist/internal/run_keys.h"
 #include "formats/torch_dist/internal/source.h"
+#include "formats/torch_dist/internal/weight_key.h"
 #include "formats/torch_save/torch_item.h"
 
 namespace ckpt::torch_dist {
@@ -150,15 +151,6 @@ Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<Empt
   return plan;
 }
 
-// Whether layers, or a layer's experts, are stacked along a dim of their own: the word behind
-// `before` is no number.
-bool IsStacked(std::string_view key, std::string_view before) {
-  const std::size_t found = key.find(before);
-  if (found == std::string_view::npos || found + before.size() >= key.size()) return false;
-  const char next = key[found + before.size()];
-  return next < '0' || next > '9';
-}
-
 // The tensors that one rank of Megatron-Core up to 0.15 flattens, in its blocks: one of each layer
 // and expert, and of each half of a gated projection.
 dcp::BlockGrids FlattenOptimizer(const RunRequest& request) {
@@ -170,15 +162,10 @@ dcp::BlockGrids FlattenOptimizer(const RunRequest& request) {
     if (!tensor.key.starts_with(kOptimizerState)) continue;
     Dims& grid = grids[tensor.key];
     grid.assign(tensor.shape.size(), 1);
-    std::size_t dim = 0;
-    for (const std::string_view before : {".layers.", ".mlp.experts.experts."}) {
-      if (dim >= grid.size() || !IsStacked(tensor.key, before)) continue;
-      grid[dim] = tensor.shape[dim];
-      ++dim;
-    }
+    const std::size_t dim = std::min(FormOfKey(tensor.key).leading_dims(), grid.size());
+    std::copy_n(tensor.shape.begin(), dim, grid.begin());
     const bool is_halved =
-        is_gated && dim < grid.size() && tensor.shape[dim] % 2 == 0 &&
-        (tensor.key.ends_with("linear_fc1.weight") || tensor.key.ends_with("linear_fc1.bias"));
+        is_gated && MayBeGated(tensor.key) && dim < grid.size() && tensor.shape[dim] % 2 == 0;
     if (is_halved) grid[dim] = 2;
   }
   return grids;
