@@ -1,4 +1,4 @@
-// What stands before and after attention: the order of fused projections, and rotary embeddings.
+// Parts of fused projections, moved to arrays of their own and back.
 #include <cstdint>
 
 #include "core/base/check.h"
@@ -106,79 +106,6 @@ void MoveColumns(Queue& queue, const Tensor& whole, const Tensor& a, const Tenso
   MoveParts<kSplit>(queue, whole, {{a, a.num_elems() / rows}, {b, b.num_elems() / rows}});
 }
 
-// k and v from the latent's projection, where all heads share k_rope. A thread writes one element.
-template <typename T>
-__global__ void SplitMlaKernel(MlaShape shape, std::int64_t heads, const T* kv, const T* k_rope,
-                               T* k, T* v) {
-  AwaitEarlier();
-  const std::int64_t k_dim = shape.nope_dim + shape.rope_dim;
-  const std::int64_t of_head = k_dim + shape.v_dim;
-  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const std::int64_t head = at / of_head;  // over all tokens
-  const std::int64_t i = at % of_head;
-  if (head >= heads) return;
-  const T* const latent = kv + head * (shape.nope_dim + shape.v_dim);
-  if (i < shape.nope_dim) {
-    k[head * k_dim + i] = latent[i];
-  } else if (i < k_dim) {
-    k[head * k_dim + i] = k_rope[head / shape.num_heads * shape.rope_dim + i - shape.nope_dim];
-  } else {
-    v[head * shape.v_dim + i - k_dim] = latent[shape.nope_dim + i - k_dim];
-  }
-}
-
-// A block for each token.
-template <typename T>
-__global__ void SplitMlaBackwardKernel(MlaShape shape, const T* dk, const T* dv, T* dkv,
-                                       T* dk_rope) {
-  AwaitEarlier();
-  const std::int64_t token = blockIdx.x;
-  const std::int64_t k_dim = shape.nope_dim + shape.rope_dim;
-  const std::int64_t latent_dim = shape.nope_dim + shape.v_dim;
-  dk += token * shape.num_heads * k_dim;
-  dv += token * shape.num_heads * shape.v_dim;
-  dkv += token * shape.num_heads * latent_dim;
-  for (std::int64_t i = threadIdx.x; i < shape.num_heads * latent_dim; i += blockDim.x) {
-    const std::int64_t head = i / latent_dim;
-    const std::int64_t at = i % latent_dim;
-    dkv[i] =
-        at < shape.nope_dim ? dk[head * k_dim + at] : dv[head * shape.v_dim + at - shape.nope_dim];
-  }
-  for (std::int64_t i = threadIdx.x; i < shape.rope_dim; i += blockDim.x) {
-    float sum = 0;
-    for (std::int64_t head = 0; head < shape.num_heads; ++head) {
-      sum += Load(dk[head * k_dim + shape.nope_dim + i]);
-    }
-    dk_rope[token * shape.rope_dim + i] = Store<T>(sum);
-  }
-}
-
-// A thread rotates one pair.
-template <typename T>
-__global__ void RopeKernel(RopeForm form, const std::int32_t* positions, const float* cosine,
-                           const float* sine, std::int64_t heads, std::int64_t head_dim,
-                           std::int64_t pairs, T* x) {
-  AwaitEarlier();
-  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (at >= pairs) return;
-  const std::int64_t half = form.dim / 2;
-  const std::int64_t i = at % half;
-  const std::int64_t head = at / half;  // over all tokens
-  const std::int64_t token = head / heads;
-  const std::int64_t position = positions == nullptr ? token % form.seq : positions[token];
-  if (position < 0) return;  // padding
-  if (position >= form.seq) __trap();
-  T* const first = x + head * head_dim + (form.at_front ? 0 : head_dim - form.dim) +
-                   (form.interleaved ? 2 * i : i);
-  T* const second = first + (form.interleaved ? 1 : half);
-  const float c = cosine[position * half + i];
-  const float s = form.inverse ? -sine[position * half + i] : sine[position * half + i];
-  const float a = Load(*first);
-  const float b = Load(*second);
-  *first = Store<T>(a * c - b * s);
-  *second = Store<T>(b * c + a * s);
-}
-
 }  // namespace
 }  // namespace cuda
 
@@ -226,57 +153,6 @@ void CudaOps::SplitColumns(Queue& queue, const Tensor& from, const Tensor& a, co
 
 void CudaOps::MergeColumns(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& to) {
   cuda::MoveColumns<false>(queue, to, a, b);
-}
-
-void CudaOps::SplitMlaKv(Queue& queue, const MlaShape& shape, const Tensor& kv,
-                         const Tensor& k_rope, const Tensor& k, const Tensor& v) {
-  const std::int64_t heads = k_rope.num_elems() / shape.rope_dim * shape.num_heads;
-  CKPT_CHECK(kv.num_elems() == heads * (shape.nope_dim + shape.v_dim));
-  CKPT_CHECK(k.num_elems() == heads * (shape.nope_dim + shape.rope_dim));
-  CKPT_CHECK(v.num_elems() == heads * shape.v_dim);
-  if (heads == 0) return;
-  RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::Dispatch(kv.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      cuda::Launch(on.stream(), cuda::SplitMlaKernel<T>,
-                   {cuda::Blocks(k.num_elems() + v.num_elems(), cuda::kThreads), cuda::kThreads},
-                   shape, heads, kv.as<const T>(), k_rope.as<const T>(), k.as<T>(), v.as<T>());
-    });
-  });
-}
-
-void CudaOps::SplitMlaKvBackward(Queue& queue, const MlaShape& shape, const Tensor& dk,
-                                 const Tensor& dv, const Tensor& dkv, const Tensor& dk_rope) {
-  const std::int64_t tokens = dk_rope.num_elems() / shape.rope_dim;
-  CKPT_CHECK(dkv.num_elems() == tokens * shape.num_heads * (shape.nope_dim + shape.v_dim));
-  if (tokens == 0) return;
-  RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::Dispatch(dk.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      cuda::Launch(on.stream(), cuda::SplitMlaBackwardKernel<T>,
-                   {static_cast<unsigned int>(tokens), cuda::kThreads}, shape, dk.as<const T>(),
-                   dv.as<const T>(), dkv.as<T>(), dk_rope.as<T>());
-    });
-  });
-}
-
-void CudaOps::Rope(Queue& queue, const RopeForm& form, const Tensor& cosine, const Tensor& sine,
-                   const Tensor& x) {
-  CKPT_CHECK(x.ndim == 3 && form.dim % 2 == 0 && form.dim <= x.dim(2) && form.seq >= 1);
-  CKPT_CHECK(cosine.dtype == DType::kFloat32 && sine.dtype == DType::kFloat32);
-  CKPT_CHECK(cosine.num_elems() == form.seq * form.dim / 2 &&
-             sine.num_elems() == cosine.num_elems());
-  const std::int64_t pairs = x.dim(0) * x.dim(1) * form.dim / 2;
-  if (pairs == 0) return;
-  RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::Dispatch(x.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      cuda::Launch(on.stream(), cuda::RopeKernel<T>,
-                   {cuda::Blocks(pairs, cuda::kThreads), cuda::kThreads}, form,
-                   form.positions.as<const std::int32_t>(), cosine.as<const float>(),
-                   sine.as<const float>(), x.dim(1), x.dim(2), pairs, x.as<T>());
-    });
-  });
 }
 
 }  // namespace ckpt::trainer

@@ -72,13 +72,17 @@ class CudaOps final : public Ops {
                           const Tensor& k_rstd, const Tensor& dqkv, const Gradient& dq_norm,
                           const Gradient& dk_norm) override;
 
-  // attention_parts.cu
+  // latent_heads.cu
   void SplitMlaKv(Queue& queue, const MlaShape& shape, const Tensor& kv, const Tensor& k_rope,
                   const Tensor& k, const Tensor& v) override;
   void SplitMlaKvBackward(Queue& queue, const MlaShape& shape, const Tensor& dk, const Tensor& dv,
                           const Tensor& dkv, const Tensor& dk_rope) override;
+
+  // attention_parts.cu
   void SplitColumns(Queue& queue, const Tensor& from, const Tensor& a, const Tensor& b) override;
   void MergeColumns(Queue& queue, const Tensor& a, const Tensor& b, const Tensor& to) override;
+
+  // rope.cu
   void Rope(Queue& queue, const RopeForm& form, const Tensor& cosine, const Tensor& sine,
             const Tensor& x) override;
 

@@ -14,13 +14,11 @@
 #include "trainer/ops/cuda/cuda_ops_impl.h"
 #include "trainer/ops/cuda/kernel.cuh"
 #include "trainer/ops/cuda/packs_ahead.cuh"
+#include "trainer/ops/cuda/rotation.cuh"
 
 namespace ckpt::trainer {
 namespace cuda {
 namespace {
-
-constexpr int kElems = kPackWidth;  // of one pack
-constexpr int kHeld = 2 * kElems;   // of a thread
 
 // Twice as many blocks as run at a time: multiprocessors that get more from memory take more.
 constexpr int kForwardThreads = 128;
@@ -43,97 +41,11 @@ struct Groups {
   }
 };
 
-struct Rotation {
-  const float* cosine = nullptr;  // null: no rotation
-  const float* sine = nullptr;
-  const std::int32_t* positions = nullptr;
-  std::int32_t seq = 0;
-  std::int32_t dim = 0;    // of the elements that are rotated
-  std::int32_t first = 0;  // of them
-  bool interleaved = false;
-};
-
-// Which packs of a head a thread has, in its order of elements: those of the first half of what is
-// rotated, or of what is not, and of the second.
+// The place of this thread among those of a head.
 template <int kLanes>
-struct HeldPacks {
-  std::int32_t first = 0;
-  std::int32_t second = 0;
-
-  __device__ explicit HeldPacks(const Rotation& rotation) {
-    constexpr std::int32_t kPacks = 2 * kLanes;  // of a head
-    const auto lane = static_cast<std::int32_t>(threadIdx.x % kLanes);
-    const std::int32_t rotated = rotation.dim / kElems;
-    const std::int32_t from = rotation.first / kElems;
-    if (lane < rotated / 2) {
-      first = from + lane;
-      second = first + rotated / 2;
-    } else {
-      first = (from == 0 ? rotated : 0) + lane - rotated / 2;
-      second = first + (kPacks - rotated) / 2;
-    }
-  }
-};
-
-// What the elements of a thread are turned by in all heads of a token.
-template <int kLanes, bool kInverse>
-class Turn {
- public:
-  __device__ Turn() = default;
-  __device__ Turn(const Rotation& rotation, std::int32_t token)
-      : is_interleaved_(rotation.interleaved) {
-    if (rotation.cosine == nullptr) return;
-    const std::int32_t position =
-        rotation.positions == nullptr ? token % rotation.seq : rotation.positions[token];
-    if (position >= rotation.seq) __trap();
-    const std::int32_t half = rotation.dim / 2;
-    const std::int32_t lane = static_cast<std::int32_t>(threadIdx.x % kLanes);
-    is_rotated_ = position >= 0 && lane * kElems < half;
-    if (!is_rotated_) return;
-    // A pair of neighbours has one angle, so a pack of them has half as many.
-    const auto load = [&](const float* table, float(&angles)[kElems]) {
-      const float* const row = table + static_cast<std::int64_t>(position) * half;
-      if (!is_interleaved_) return Unpack(LoadPack<kElems>(row, lane), angles);
-      const auto low = LoadPack<kElems / 2>(row, lane);
-      const auto high = LoadPack<kElems / 2>(row + half / 2, lane);
-#pragma unroll
-      for (int i = 0; i < kElems / 2; ++i) {
-        angles[i] = low.values[i];
-        angles[i + kElems / 2] = high.values[i];
-      }
-    };
-    load(rotation.cosine, cosine_);
-    load(rotation.sine, sine_);
-    if constexpr (kInverse) {
-#pragma unroll
-      for (float& sine : sine_) sine = -sine;
-    }
-  }
-
-  __device__ __forceinline__ void Apply(float (&x)[kHeld]) const {
-    if (!is_rotated_) return;
-#pragma unroll
-    for (int i = 0; i < kElems; ++i) {
-      if (is_interleaved_) {
-        Rotate(i, x[2 * i], x[2 * i + 1]);
-      } else {
-        Rotate(i, x[i], x[i + kElems]);
-      }
-    }
-  }
-
- private:
-  __device__ __forceinline__ void Rotate(int i, float& a, float& b) const {
-    const float turned = a * cosine_[i] - b * sine_[i];
-    b = b * cosine_[i] + a * sine_[i];
-    a = turned;
-  }
-
-  bool is_interleaved_ = false;
-  bool is_rotated_ = false;
-  float cosine_[kElems] = {};
-  float sine_[kElems] = {};
-};
+__device__ __forceinline__ std::int32_t LaneOf() {
+  return static_cast<std::int32_t>(threadIdx.x % kLanes);
+}
 
 // The sum over the threads of a head; every thread of the warp calls it.
 template <int kLanes>
@@ -145,40 +57,21 @@ __device__ __forceinline__ float HeadSum(float value) {
   return value;
 }
 
-// What a thread holds of a head.
-template <typename T>
-struct Held {
-  Pack<T, kElems> first;
-  Pack<T, kElems> second;
-
-  __device__ __forceinline__ void To(float (&x)[kHeld]) const {
-    float low[kElems];
-    float high[kElems];
-    Unpack(first, low);
-    Unpack(second, high);
-#pragma unroll
-    for (int i = 0; i < kElems; ++i) {
-      x[i] = low[i];
-      x[i + kElems] = high[i];
-    }
-  }
+// What this thread holds of each head.
+template <int kLanes>
+struct PacksOfLane : HeldPacks {
+  __device__ explicit PacksOfLane(const Rotation& rotation)
+      : HeldPacks(rotation, 2 * kLanes, LaneOf<kLanes>()) {}
 };
-
-template <typename T>
-__device__ __forceinline__ Held<T> HeldOf(const float (&x)[kHeld]) {
-  const Pack<T, kHeld> packed = Packed<T>(x);
-  const auto* const packs = reinterpret_cast<const Pack<T, kElems>*>(&packed);
-  return {packs[0], packs[1]};
-}
 
 // Products, rounded once.
 template <typename T>
-__device__ __forceinline__ Pack<T, kElems> Products(const Pack<T, kElems>& a,
-                                                    const Pack<T, kElems>& b) {
-  Pack<T, kElems> products;
+__device__ __forceinline__ Pack<T, kPackWidth> Products(const Pack<T, kPackWidth>& a,
+                                                        const Pack<T, kPackWidth>& b) {
+  Pack<T, kPackWidth> products;
   if constexpr (std::is_same_v<T, Bf16>) {
 #pragma unroll
-    for (int i = 0; i < kElems; i += 2) {
+    for (int i = 0; i < kPackWidth; i += 2) {
       const __nv_bfloat162 pair =
           __hmul2({a.values[i], a.values[i + 1]}, {b.values[i], b.values[i + 1]});
       products.values[i] = pair.x;
@@ -186,7 +79,7 @@ __device__ __forceinline__ Pack<T, kElems> Products(const Pack<T, kElems>& a,
     }
   } else {
 #pragma unroll
-    for (int i = 0; i < kElems; ++i) products.values[i] = a.values[i] * b.values[i];
+    for (int i = 0; i < kPackWidth; ++i) products.values[i] = a.values[i] * b.values[i];
   }
   return products;
 }
@@ -194,21 +87,21 @@ __device__ __forceinline__ Pack<T, kElems> Products(const Pack<T, kElems>& a,
 // The heads of one array, of kLanes · 2 packs each.
 template <int kLanes, typename T>
 __device__ __forceinline__ Held<T> LoadHead(const T* heads, std::int32_t head,
-                                            const HeldPacks<kLanes>& held) {
+                                            const PacksOfLane<kLanes>& held) {
   const std::int64_t begin = static_cast<std::int64_t>(head) * (2 * kLanes);
-  return {LoadPack<kElems>(heads, begin + held.first),
-          LoadPack<kElems>(heads, begin + held.second)};
+  return {LoadPack<kPackWidth>(heads, begin + held.first),
+          LoadPack<kPackWidth>(heads, begin + held.second)};
 }
 template <int kLanes, typename T>
 __device__ __forceinline__ void StoreHead(T* heads, std::int32_t head,
-                                          const HeldPacks<kLanes>& held, const Held<T>& x) {
+                                          const PacksOfLane<kLanes>& held, const Held<T>& x) {
   const std::int64_t begin = static_cast<std::int64_t>(head) * (2 * kLanes);
   StorePack(heads, begin + held.first, x.first);
   StorePack(heads, begin + held.second, x.second);
 }
 template <int kLanes, typename T>
 __device__ __forceinline__ void CopyHead(const T* from, std::int32_t from_head, T* to,
-                                         std::int32_t to_head, const HeldPacks<kLanes>& held) {
+                                         std::int32_t to_head, const PacksOfLane<kLanes>& held) {
   StoreHead(to, to_head, held, LoadHead(from, from_head, held));
 }
 
@@ -269,7 +162,7 @@ struct HeadsAhead {
   static constexpr int kAhead = kAheadOfTurn;
   static constexpr int kStages = kAhead + 1;
   static constexpr int kOfStage = 2 * kArrays;
-  using Packs = PacksAhead<T, kElems, kStages * kOfStage, kBlockThreads>;
+  using Packs = PacksAhead<T, kPackWidth, kStages * kOfStage, kBlockThreads>;
 
   Packs packs;
   float* statistics;  // [kStages][kBlockThreads] of the block's shared memory
@@ -282,7 +175,7 @@ struct HeadsAhead {
   }
   template <int kLanes>
   __device__ __forceinline__ void Ask(int stage, int array, const T* heads, std::int32_t head,
-                                      const HeldPacks<kLanes>& held) {
+                                      const PacksOfLane<kLanes>& held) {
     const std::int64_t begin = static_cast<std::int64_t>(head) * (2 * kLanes);
     const int slot = stage * kOfStage + 2 * array;
     packs.Ask(slot, heads, begin + held.first);
@@ -363,8 +256,8 @@ __global__ void __launch_bounds__(kForwardThreads)
   using Ahead = HeadsAhead<sizeof(T) == 2 ? 2 : 1, 1, kForwardThreads, T>;
   __shared__ __align__(16) std::byte shared[Ahead::Packs::kBytes];
   Ahead ahead{typename Ahead::Packs(shared), nullptr};
-  const HeldPacks<kLanes> held(rotation);
-  Turn<kLanes, false> turn;
+  const PacksOfLane<kLanes> held(rotation);
+  Turn<false> turn;
   const auto ask = [&](const HeadWalk& at, int stage) {
     ahead.Ask(stage, 0, qkv, groups.InProjection(at.group()) + at.place(), held);
   };
@@ -392,7 +285,7 @@ __global__ void __launch_bounds__(kForwardThreads)
   ForHeads(begin, ahead, ask, [&](const HeadWalk& at, int stage) {
     const std::int32_t group = at.group();
     if (at.place() == 0) {
-      turn = Turn<kLanes, false>(rotation, group / groups.of_token);
+      turn = Turn<false>(rotation, group / groups.of_token, LaneOf<kLanes>());
     }
     if (!at.IsKey()) return prepare(query, at, stage);
     prepare(key, at, stage);
@@ -424,7 +317,7 @@ __global__ void __launch_bounds__(kBackwardThreads, kBackwardBlocksAtATime)
   __shared__ float statistics[kNorm ? Shared::Ahead::kStages * kBackwardThreads : 1];
   // Of the norms of queries and of keys; a thread reads four at once.
   __shared__ Pack<float, 4> weights[2][kHeld / 4][kLanes];
-  const HeldPacks<kLanes> held(rotation);
+  const PacksOfLane<kLanes> held(rotation);
   if constexpr (kNorm) {
     if (threadIdx.x < 2 * kLanes) {
       const unsigned int which = threadIdx.x / kLanes;
@@ -442,9 +335,9 @@ __global__ void __launch_bounds__(kBackwardThreads, kBackwardBlocksAtATime)
   float dnorms[2][kHeld] = {};  // of queries, of keys
   const HeadWalk begin(groups, kLanes, kBackwardThreads / kLanes);
   const auto turn_of = [&](const HeadWalk& at) {
-    return Turn<kLanes, true>(rotation, at.group() / groups.of_token);
+    return Turn<true>(rotation, at.group() / groups.of_token, LaneOf<kLanes>());
   };
-  Turn<kLanes, true> turn = turn_of(begin);
+  Turn<true> turn = turn_of(begin);
   const auto ask = [&](const HeadWalk& at, int stage) {
     ahead.Ask(stage, 0, at.IsKey() ? key.heads : query.heads, at.head(), held);
     if constexpr (kNorm) {
@@ -494,9 +387,9 @@ __global__ void __launch_bounds__(kBackwardThreads, kBackwardBlocksAtATime)
     for (int which = 0; which < 2; ++which) {
       float* const mine = sums[which][threadIdx.x / kLanes];
 #pragma unroll
-      for (int i = 0; i < kElems; ++i) {
-        mine[held.first * kElems + i] = dnorms[which][i];
-        mine[held.second * kElems + i] = dnorms[which][i + kElems];
+      for (int i = 0; i < kPackWidth; ++i) {
+        mine[held.first * kPackWidth + i] = dnorms[which][i];
+        mine[held.second * kPackWidth + i] = dnorms[which][i + kPackWidth];
       }
     }
     __syncthreads();
@@ -539,20 +432,10 @@ Groups GroupsOf(const QkvShape& shape, const Tensor& qkv) {
           .queries = static_cast<std::int32_t>(shape.num_heads / shape.num_kv_heads)};
 }
 
-Rotation RotationOf(const QkvForm& form) {
-  const RopeForm& rope = form.rope;
+Rotation HeadRotation(const QkvForm& form) {
   if (!form.cosine) return {};
-  CKPT_CHECK(!rope.inverse && rope.seq >= 1);
-  CKPT_CHECK(form.cosine.dtype == DType::kFloat32 && form.sine.dtype == DType::kFloat32);
-  CKPT_CHECK(form.cosine.num_elems() == rope.seq * rope.dim / 2 &&
-             form.sine.num_elems() == form.cosine.num_elems());
-  return {.cosine = form.cosine.as<const float>(),
-          .sine = form.sine.as<const float>(),
-          .positions = rope.positions.as<const std::int32_t>(),
-          .seq = static_cast<std::int32_t>(rope.seq),
-          .dim = static_cast<std::int32_t>(rope.dim),
-          .first = static_cast<std::int32_t>(rope.at_front ? 0 : form.shape.head_dim - rope.dim),
-          .interleaved = rope.interleaved};
+  CKPT_CHECK(!form.rope.inverse);
+  return RotationOf(form.rope, form.cosine, form.sine, form.shape.head_dim);
 }
 
 // Calls `body(lanes, has_norm, type)` with tags of constants.
@@ -613,7 +496,7 @@ void CudaOps::QkvPrepare(Queue& queue, const QkvForm& form, const Tensor& qkv, c
           {std::min<unsigned int>(cuda::kForwardBlocks,
                                   cuda::Blocks(groups.count(), cuda::kForwardThreads / kLanes)),
            cuda::kForwardThreads},
-          groups, cuda::RotationOf(form), static_cast<float>(form.norm_eps), qkv.as<const T>(),
+          groups, cuda::HeadRotation(form), static_cast<float>(form.norm_eps), qkv.as<const T>(),
           {q.as<T>(), form.q_norm.as<const T>(), q_rstd.as<float>()},
           {k.as<T>(), form.k_norm.as<const T>(), k_rstd.as<float>()}, v.as<T>());
     });
@@ -643,7 +526,7 @@ void CudaOps::QkvPrepareBackward(Queue& queue, const QkvForm& form, const Tensor
       cuda::Launch(on.stream(), cuda::QkvBackwardKernel<kLanes, kNorm, T>,
                    {cuda::kBackwardBlocks, cuda::kBackwardThreads,
                     cuda::BackwardShared<kLanes, kNorm, T>::kBytes},
-                   groups, cuda::RotationOf(form),
+                   groups, cuda::HeadRotation(form),
                    {dq.as<const T>(), form.q_norm.as<const T>(), q_rstd.as<const float>()},
                    {dk.as<const T>(), form.k_norm.as<const T>(), k_rstd.as<const float>()},
                    dv.as<const T>(), qkv.as<const T>(), dqkv.as<T>(), partials);

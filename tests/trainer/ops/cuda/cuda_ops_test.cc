@@ -296,7 +296,9 @@ TEST_F(CudaOpsTest, PartsOfProjectionsMoveTheSameWay) {
       });
       for (const auto* result : {&q, &k, &v, &merged, &left, &right, &joined}) ExpectEqual(*result);
     }
-    for (const MlaShape shape : {MlaShape{4, 128, 64, 128}, MlaShape{3, 5, 2, 7}}) {
+    for (const MlaShape shape :
+         {MlaShape{16, 128, 64, 128}, MlaShape{128, 128, 64, 128}, MlaShape{3, 8, 16, 24},
+          MlaShape{3, 5, 2, 7}, MlaShape{2, 3, 300, 5}}) {
       constexpr std::int64_t kTokens = 21;
       const auto kv = Random(dtype, {kTokens, shape.num_heads, shape.nope_dim + shape.v_dim});
       const auto rope = Random(dtype, {kTokens, shape.rope_dim});
@@ -317,22 +319,33 @@ TEST_F(CudaOpsTest, PartsOfProjectionsMoveTheSameWay) {
 TEST_F(CudaOpsTest, RotationsAgree) {
   constexpr std::int64_t kSeq = 17;
   constexpr std::int64_t kTokens = 3 * kSeq;
-  for (const DType dtype : kComputeDTypes) {
-    for (const bool interleaved : {false, true}) {
-      for (const bool at_front : {false, true}) {
-        const auto x = Random(dtype, {kTokens, 4, 24});
-        const auto cosine = Random(DType::kFloat32, {kSeq, 8});
-        const auto sine = Random(DType::kFloat32, {kSeq, 8});
-        const auto positions = Indices({kTokens}, kSeq);
-        OnBoth([&](Ops& ops, Queue& queue) {
-          RopeForm form = {
-              .seq = kSeq, .dim = 16, .at_front = at_front, .interleaved = interleaved};
-          ops.Rope(queue, form, cosine, sine, x);
-          form.positions = positions;
-          form.inverse = true;
-          ops.Rope(queue, form, cosine, sine, x);
-        });
-        ExpectNear(x, BoundOf(dtype));
+  struct Sizes {
+    std::int64_t heads;
+    std::int64_t head_dim;
+    std::int64_t rotated;
+  };
+  // Packs of a head, and heads that have none.
+  for (const Sizes& sizes : {Sizes{4, 24, 16}, Sizes{1, 64, 64}, Sizes{5, 192, 64},
+                             Sizes{3, 40, 24}, Sizes{3, 20, 16}, Sizes{2, 10, 6}}) {
+    for (const DType dtype : kComputeDTypes) {
+      for (const bool interleaved : {false, true}) {
+        for (const bool at_front : {false, true}) {
+          const auto x = Random(dtype, {kTokens, sizes.heads, sizes.head_dim});
+          const auto cosine = Random(DType::kFloat32, {kSeq, sizes.rotated / 2});
+          const auto sine = Random(DType::kFloat32, {kSeq, sizes.rotated / 2});
+          const auto positions = Indices({kTokens}, kSeq);
+          OnBoth([&](Ops& ops, Queue& queue) {
+            RopeForm form = {.seq = kSeq,
+                             .dim = sizes.rotated,
+                             .at_front = at_front,
+                             .interleaved = interleaved};
+            ops.Rope(queue, form, cosine, sine, x);
+            form.positions = positions;
+            form.inverse = true;
+            ops.Rope(queue, form, cosine, sine, x);
+          });
+          ExpectNear(x, BoundOf(dtype));
+        }
       }
     }
   }
