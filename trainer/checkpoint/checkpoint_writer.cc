@@ -97,7 +97,8 @@ Status CheckpointWriter::Start(WriteJob job) {
   phase_ = Phase::kWriting;
   writing_ = std::async(std::launch::async, [this, share = std::move(share)]() mutable {
     return Execute(job_.plan, *job_.source, storage_, StagingOf(job_.target),
-                   {.share = std::move(share),
+                   {.threads = job_.threads,
+                    .share = std::move(share),
                     .progress = job_.progress,
                     .phase = "save",
                     .stop = stop_.get_token()});

@@ -31,13 +31,14 @@
 
 namespace ckpt::trainer {
 
-// Equal on every rank, except for the contents of `source`.
+// Equal on every rank, except for the contents of `source` and what is said.
 struct WriteJob {
   ConversionPlan plan;
   std::vector<int> writers;  // parallel to plan.write.items: the rank that writes each
   std::shared_ptr<const CheckpointSource> source;
   Path target;
   StagedDirectory::Options staging = {};
+  int threads = 1;                            // that write, on this rank; others may have more
   std::string tool;                           // "ckptkit 0.1.0", for the manifest
   std::optional<ManifestOrigin> origin = {};  // for the manifest
   ProgressSink* progress = nullptr;  // of what this rank writes, as phase "save"; may be null

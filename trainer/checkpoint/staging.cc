@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/checked_math.h"
+#include "core/exec/task_pool.h"
 #include "core/io/storage.h"
 #include "trainer/optim/optimizer.h"
 
@@ -120,19 +122,28 @@ Status Staging::Fill(RankTrainer& trainer) {
       .Actual(fmt::format("{} bytes", staged));
 }
 
-Hash128 Staging::SumRows() const {
+Hash128 Staging::SumOfSlot(std::uint64_t name, const Slot& slot) const {
   Hash128 sum;
-  for (const auto& [key, slots] : slots_) {
-    const std::uint64_t name = HashXxh3(AsBytes(key)).low;
-    for (const Slot& slot : slots) {
-      for (std::int64_t row = 0; row < slot.rows; ++row) {
-        const ByteSpan row_bytes = bytes().subspan(
-            slot.offset_bytes + static_cast<std::uint64_t>(row) * slot.row_bytes, slot.row_bytes);
-        sum = sum + HashXxh3(row_bytes, name + static_cast<std::uint64_t>(slot.row_begin + row));
-      }
-    }
+  for (std::int64_t row = 0; row < slot.rows; ++row) {
+    const ByteSpan row_bytes = bytes().subspan(
+        slot.offset_bytes + static_cast<std::uint64_t>(row) * slot.row_bytes, slot.row_bytes);
+    sum = sum + HashXxh3(row_bytes, name + static_cast<std::uint64_t>(slot.row_begin + row));
   }
   return sum;
+}
+
+Result<Hash128> Staging::SumRows(int threads) const {
+  std::vector<std::pair<std::uint64_t, const Slot*>> named;
+  for (const auto& [key, slots] : slots_) {
+    const std::uint64_t name = HashXxh3(AsBytes(key)).low;
+    for (const Slot& slot : slots) named.emplace_back(name, &slot);
+  }
+  std::vector<Hash128> sums(named.size());
+  CKPT_RETURN_IF_ERROR(RunTasks(named.size(), threads, {}, [&](std::size_t i, std::size_t) {
+    sums[i] = SumOfSlot(named[i].first, *named[i].second);
+    return OkStatus();
+  }));
+  return std::accumulate(sums.begin(), sums.end(), Hash128());
 }
 
 }  // namespace ckpt::trainer

@@ -35,8 +35,8 @@ class Staging {
   // Sum of the hashes of all staged rows of parameters, buffers and moments. A row's hash depends
   // on its key, its number and its bits. Exactly one rank stages each row, so the sum over all
   // ranks is the same on every mesh.
-  // REQUIRES: the copy is complete.
-  [[nodiscard]] Hash128 SumRows() const;
+  // REQUIRES: the copy is complete. Errors: kSystem (no memory).
+  [[nodiscard]] Result<Hash128> SumRows(int threads) const;
 
   // The state as a checkpoint, of which only this rank's file can be read here. It uses this
   // object's memory: the next Fill changes it.
@@ -54,6 +54,9 @@ class Staging {
   // Returns where the rows of a part are staged, and adds up their bytes in `staged`. Rows that
   // another replica writes have no place.
   ParamStore::PlaceRows PlacesOf(std::string_view part, std::uint64_t& staged);
+
+  // Of the rows of a slot whose key has this hash.
+  [[nodiscard]] Hash128 SumOfSlot(std::uint64_t name, const Slot& slot) const;
 
   [[nodiscard]] MutableByteSpan bytes() const { return {memory_->data(), memory_->size_bytes()}; }
 

@@ -32,7 +32,7 @@ Result<std::unique_ptr<RankSession>> RankSession::Create(const SessionInput& inp
   CKPT_ASSIGN_OR_RETURN(session->saving_, world.Separate());
   session->checkpoints_.emplace(
       input.storage, input.checkpoints, input.run, *session->trainer_, *session->saving_,
-      RunVoice{.say = session->notice_, .make_progress = input.make_save_progress});
+      input.threads, RunVoice{.say = session->notice_, .make_progress = input.make_save_progress});
   return session;
 }
 

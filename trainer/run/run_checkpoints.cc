@@ -64,12 +64,13 @@ Result<std::vector<std::uint64_t>> StagedBytes(const RunConfig& run,
 
 RunCheckpoints::RunCheckpoints(Storage& storage, CheckpointSettings settings, const RunConfig& run,
                                trainer::RankTrainer& trainer, trainer::HostGroup& world,
-                               RunVoice voice)
+                               int threads, RunVoice voice)
     : storage_(storage),
       settings_(std::move(settings)),
       run_(run),
       trainer_(trainer),
       world_(world),
+      threads_(settings_.async_save ? 1 : threads),
       voice_(std::move(voice)),
       naming_({{"transformer_impl", "transformer_engine"}, {"expert_names", "grouped"}}),
       format_(*settings_.save_format),
@@ -179,7 +180,7 @@ Status RunCheckpoints::Prepare(const RunProgress& start, std::int64_t last_step)
 
 Result<Hash128> RunCheckpoints::SumStaged() {
   CKPT_RETURN_IF_ERROR(trainer_.AwaitReads());
-  return staging_->SumRows();
+  return staging_->SumRows(threads_);
 }
 
 Result<std::string> RunCheckpoints::DigestOf(const Hash128& mine, const RunProgress& progress,
@@ -318,6 +319,7 @@ Status RunCheckpoints::BeginToWrite() {
                       [](Storage& there, const Path& old) {
                         return CheckReplaceable(there, old, KnownRunRoot());
                       }},
+      .threads = threads_,
       .tool = "ckptkit " CKPT_VERSION,
       .origin = Origin(),
       .progress = progress_.get(),

@@ -42,9 +42,11 @@ Result<std::vector<std::uint64_t>> StagedBytes(const RunConfig& run,
 class RunCheckpoints {
  public:
   // `run`, `trainer`, `world` and `storage` outlive it. Nothing else uses `world` meanwhile, so
-  // that a save can end although the ranks gave up training.
+  // that a save can end although the ranks gave up training. A save that training waits for has
+  // `threads` threads on this rank, another one has one.
   RunCheckpoints(Storage& storage, CheckpointSettings settings, const RunConfig& run,
-                 trainer::RankTrainer& trainer, trainer::HostGroup& world, RunVoice voice);
+                 trainer::RankTrainer& trainer, trainer::HostGroup& world, int threads,
+                 RunVoice voice);
   RunCheckpoints(const RunCheckpoints&) = delete;  // a background save points to this object
   RunCheckpoints& operator=(const RunCheckpoints&) = delete;
 
@@ -146,6 +148,7 @@ class RunCheckpoints {
   const RunConfig& run_;
   trainer::RankTrainer& trainer_;
   trainer::HostGroup& world_;
+  const int threads_;  // that digest and write
   const RunVoice voice_;
   Path whole_;                    // the newest complete checkpoint of the run; empty: none
   bool has_saved_ = false;        // `whole_` is this process's own, not the one that it loaded

@@ -151,6 +151,18 @@ TEST_F(CheckpointWriterTest, GivesTheSameBytesWhenItIsPolled) {
   EXPECT_THAT(ReadWhole(*storage_, kTarget), IsOkAndHolds(Expected(1)));
 }
 
+TEST_F(CheckpointWriterTest, GivesTheSameBytesOnSeveralThreads) {
+  const auto save = [&](CheckpointWriter& writer, HostGroup& world) -> Status {
+    WriteJob job = JobOf(world.rank(), 1);
+    job.threads = 1 + world.rank();
+    CKPT_RETURN_IF_ERROR(writer.Start(std::move(job)));
+    return writer.Finish();
+  };
+  const auto on_disk = [this](int rank) -> Storage& { return OnDisk(rank); };
+  for (const Status& status : RunWriters(on_disk, save)) ASSERT_THAT(status, IsOk());
+  EXPECT_THAT(ReadWhole(*storage_, kTarget), IsOkAndHolds(Expected(1)));
+}
+
 TEST_F(CheckpointWriterTest, SavesAgainAndAgain) {
   const auto thrice = [&](CheckpointWriter& writer, HostGroup& world) -> Status {
     for (const float value : {1.0F, 2.0F, 3.0F}) {

@@ -115,8 +115,9 @@ TEST(StagingTest, HoldsTheRowsOfItsRankAndTheirSumIsTheSameOnEveryMesh) {
     const Status status = RunTrainers(c.config, [&](RankTrainer& trainer, HostGroup& world) {
       CKPT_RETURN_IF_ERROR(SetState(trainer, kState));
       CKPT_ASSIGN_OR_RETURN(const Staging staging, Stage(trainer, *map, world.rank()));
+      CKPT_ASSIGN_OR_RETURN(const Hash128 mine, staging.SumRows(/*threads=*/3));
       const std::lock_guard lock(mutex);
-      sum = sum + staging.SumRows();
+      sum = sum + mine;
       return CompareWithState(staging, world.rank(), kState);
     });
     ASSERT_THAT(status, IsOk());
@@ -232,7 +233,7 @@ class SumTest : public ::testing::Test {
           CKPT_RETURN_IF_ERROR(trainer.SetMoment(m, fill(MomentPart(m))));
         }
         CKPT_RETURN_IF_ERROR(staging.Fill(trainer));
-        sums.push_back(staging.SumRows());
+        CKPT_ASSIGN_OR_RETURN(sums.emplace_back(), staging.SumRows(/*threads=*/1));
       }
       return OkStatus();
     });

@@ -117,7 +117,9 @@ void DispatchLatentHeads(const MlaShape& shape, DType dtype,
   Dispatch(dtype, [&](auto type) {
     const auto with_width = [&](auto width) {
       constexpr int kWidth = decltype(width)::kWidth;
-      const auto packs = [](std::int64_t elems) { return static_cast<std::int32_t>(elems / kWidth); };
+      const auto packs = [](std::int64_t elems) {
+        return static_cast<std::int32_t>(elems / kWidth);
+      };
       body(LatentHeads{.count = static_cast<std::int32_t>(shape.num_heads),
                        .nope = packs(shape.nope_dim),
                        .rope = packs(shape.rope_dim),
@@ -154,8 +156,8 @@ void CudaOps::SplitMlaKv(Queue& queue, const MlaShape& shape, const Tensor& kv,
         [&](const cuda::LatentHeads& heads, auto type, auto width) {
           using P = cuda::Pack<typename decltype(type)::type, decltype(width)::kWidth>;
           cuda::Launch(on.stream(), cuda::SplitMlaKernel<P>,
-                       {static_cast<unsigned int>(tokens), cuda::kThreads}, heads,
-                       kv.as<const P>(), k_rope.as<const P>(), k.as<P>(), v.as<P>());
+                       {static_cast<unsigned int>(tokens), cuda::kThreads}, heads, kv.as<const P>(),
+                       k_rope.as<const P>(), k.as<P>(), v.as<P>());
         });
   });
 }
@@ -165,16 +167,16 @@ void CudaOps::SplitMlaKvBackward(Queue& queue, const MlaShape& shape, const Tens
   const std::int64_t tokens = cuda::CheckMla(shape, dkv, dk_rope, dk, dv);
   if (tokens == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
-    cuda::DispatchLatentHeads(
-        shape, dk.dtype, {dk.data, dv.data, dkv.data, dk_rope.data},
-        [&](const cuda::LatentHeads& heads, auto type, auto width) {
-          using T = typename decltype(type)::type;
-          constexpr int kWidth = decltype(width)::kWidth;
-          using P = cuda::Pack<T, kWidth>;
-          cuda::Launch(on.stream(), cuda::SplitMlaBackwardKernel<kWidth, T>,
-                       {static_cast<unsigned int>(tokens), cuda::kThreads}, heads,
-                       dk.as<const P>(), dv.as<const P>(), dkv.as<P>(), dk_rope.as<P>());
-        });
+    cuda::DispatchLatentHeads(shape, dk.dtype, {dk.data, dv.data, dkv.data, dk_rope.data},
+                              [&](const cuda::LatentHeads& heads, auto type, auto width) {
+                                using T = typename decltype(type)::type;
+                                constexpr int kWidth = decltype(width)::kWidth;
+                                using P = cuda::Pack<T, kWidth>;
+                                cuda::Launch(on.stream(), cuda::SplitMlaBackwardKernel<kWidth, T>,
+                                             {static_cast<unsigned int>(tokens), cuda::kThreads},
+                                             heads, dk.as<const P>(), dv.as<const P>(), dkv.as<P>(),
+                                             dk_rope.as<P>());
+                              });
   });
 }
 

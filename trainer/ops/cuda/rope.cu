@@ -90,9 +90,9 @@ void CudaOps::Rope(Queue& queue, const RopeForm& form, const Tensor& cosine, con
                             {cuda::Blocks(pairs, cuda::kThreads), cuda::kThreads}, rotation,
                             form.inverse, heads, x.as<T>());
       }
-      cuda::Launch(on.stream(), form.inverse ? cuda::RopeKernel<true, T> : cuda::RopeKernel<false, T>,
-                   {cuda::Blocks(held, cuda::kThreads), cuda::kThreads}, rotation, heads,
-                   x.as<T>());
+      cuda::Launch(
+          on.stream(), form.inverse ? cuda::RopeKernel<true, T> : cuda::RopeKernel<false, T>,
+          {cuda::Blocks(held, cuda::kThreads), cuda::kThreads}, rotation, heads, x.as<T>());
     });
   });
 }
