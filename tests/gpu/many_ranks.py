@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Trains one state on GPU ranks of every mesh, and on the CPU, each from the other's checkpoint.
 
-    python3 tests/gpu/many_ranks.py --bin build/cuda/bin [--device cuda] [--mpi] [--precision NAME] [--work DIR]
+    python3 tests/gpu/many_ranks.py --bin build/cuda/bin [--device cuda] [--mpi] [--precision NAME] [--mesh NAME]... [--work DIR]
 
 A small Qwen3-MoE of Hugging Face files is trained on four ranks (HSDP, experts over two of them) and saved; then every mesh goes on
 from there, with the state proved to be the one that was saved, and back from the CPU. Ranks are threads of one process; they share
-a GPU where there are fewer. With --mpi the meshes of two and four ranks go on by NCCL, too, as processes. Exits with 1 where a figure is not as it must be:
+a GPU where there are fewer. With --mpi they go on by NCCL, too, as processes. --mesh names those to try, else all. Exits with 1 where a figure
+is not as it must be:
 
 * in float32 the losses of every mesh are those of one rank within 2e-6: twelve steps in which sums were added in other orders
 * ranks that are processes have the losses of ranks that are threads, bit for bit (deterministic_mode)
@@ -43,6 +44,8 @@ MESHES = {
     "4 FSDP, EP 2 by all-gather": (4, EP2 + ["moe_token_dispatcher_type=allgather"]),
     "4 HSDP, EP 2, overlapped": (4, HSDP + EP2 + ["overlap_grad_reduce=true", "overlap_param_gather=true"]),
     "4 HFSDP, EP 2": (4, HFSDP + EP2),
+    "8 FSDP": (8, []),
+    "8 HFSDP, EP 2, overlapped": (8, HFSDP + EP2 + ["overlap_grad_reduce=true", "overlap_param_gather=true"]),
 }
 # Settings, and the bound of a loss.
 PRECISIONS = {"float32": ([], 2e-6), "bfloat16": (["bf16=true", "grad_comm_dtype=bf16"], 2e-3)}
@@ -57,6 +60,8 @@ def write_data(path):
 
 @functools.cache
 def count_gpus():
+    if not shutil.which("nvidia-smi"):
+        return 1
     listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True)
     return max(1, len(listed.stdout.splitlines()))
 
@@ -108,7 +113,8 @@ def try_precision(args, name, precision, bound):
     want = trainer.losses(args.device, 1, [], END, load=saved[args.device])
     if want is None:
         return 1
-    for mesh, (ranks, settings) in MESHES.items():
+    for mesh in args.mesh or MESHES:
+        ranks, settings = MESHES[mesh]
         got = trainer.losses(args.device, ranks, settings, END, load=saved[args.device])
         check(f"goes on: {mesh}", got, want)
         if args.mpi and ranks > 1 and got:
@@ -127,6 +133,7 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--precision", choices=PRECISIONS, action="append")
     parser.add_argument("--mpi", action="store_true")
+    parser.add_argument("--mesh", choices=MESHES, action="append")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "many_ranks")
     args = parser.parse_args()
     shutil.rmtree(args.work, ignore_errors=True)
