@@ -28,6 +28,7 @@ import sys
 import tempfile
 import threading
 
+HERE = pathlib.Path(__file__).resolve().parent
 GIB = 2**30
 LOSS_BOUND = 2e-3
 ONE_GPU = "--set main_grads_dtype=bf16 --set loss_chunk_tokens=16384"
@@ -80,8 +81,8 @@ def common(args, model):
     return ["--balanced"] if args.balanced and model.startswith("m") else []  # those with experts
 
 
-def torchrun(args, program):
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", args.gpus, program]
+def torchrun(args, *program):
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", args.gpus, *program]
 
 
 def run_peer(args, model):
@@ -95,7 +96,7 @@ def run_peer(args, model):
 
 
 def run_megatron_fsdp(args, model):
-    command = [*torchrun(args, args.megatron_fsdp), "--model", model, "--warmup", args.warmup, "--steps", args.steps, *common(args, model),
+    command = [*torchrun(args, HERE / "megatron_fsdp_peer.py", args.megatron_fsdp), "--model", model, "--warmup", args.warmup, "--steps", args.steps, *common(args, model),
                *shlex.split(args.megatron_options)]
     text, clocks = run(command, args.limit)
     found = re.search(r"MFSDP .*: ([\d,]+) tok/s/GPU ([\d.]+) ms peak ([\d.]+) GiB loss ([\d.]+) -> ([\d.]+)", text)

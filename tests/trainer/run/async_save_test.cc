@@ -136,7 +136,7 @@ Status Train(const SmallSessions& sessions, Storage& storage, trainer::HostGroup
       trainer::RankTrainer::Create(run.train, world, {.device = &device, .ops = ops.get()}));
   CKPT_RETURN_IF_ERROR(trainer->InitializeWeights());
   CKPT_ASSIGN_OR_RETURN(const auto saving, world.Separate());
-  RunCheckpoints checkpoints(storage, settings, run, *trainer, *saving, {});
+  RunCheckpoints checkpoints(storage, settings, run, *trainer, *saving, /*threads=*/1, {});
   CKPT_ASSIGN_OR_RETURN(
       const auto batches,
       trainer::BatchReader::Create(std::make_shared<SameTokens>(), run.train, world.rank()));
@@ -233,7 +233,8 @@ TEST(AsyncSaveMemoryTest, IsWhatWasPredicted) {
                             trainer::RankTrainer::Create(sessions->run().train, world,
                                                          {.device = &device, .ops = ops.get()}));
       CKPT_RETURN_IF_ERROR(trainer->InitializeWeights());
-      RunCheckpoints checkpoints(*storage, settings, sessions->run(), *trainer, world, {});
+      RunCheckpoints checkpoints(*storage, settings, sessions->run(), *trainer, world,
+                                 /*threads=*/1, {});
       const std::uint64_t before = device.pinned_bytes();
       CKPT_RETURN_IF_ERROR(checkpoints.Prepare({}, kTrainedSteps));
       EXPECT_EQ(device.pinned_bytes() - before,
