@@ -155,6 +155,18 @@ INSTANTIATE_TEST_SUITE_P(
         SettingsCase{
             "qwen3moe-norm-bf16",
             {{{"kv_channels", 16}, {"qk_layernorm", true}}, Experts(8, 3, 24, List({1, 1}), true)}},
+        SettingsCase{"glm4moe-bf16",
+                     {{{"kv_channels", 16},
+                       {"add_qkv_bias", true},
+                       {"qk_layernorm", true},
+                       {"rotary_percent", 0.5}},
+                      DeepSeekV3(List({0, 1, 1}), true, 2.5),
+                      Groups(2, 1, "top_two_sum"),
+                      {{"moe_shared_expert_intermediate_size", 24}}}},
+        SettingsCase{"glm4moe-nonorm-bf16",
+                     {{{"kv_channels", 16}, {"rotary_percent", 0.5}},
+                      DeepSeekV3(List({1, 1}), true, 1.0),
+                      {{"num_experts", 4}}}},
         SettingsCase{"mixtral-bf16",
                      {{{"kv_channels", 16}}, Experts(6, 2, 24, List({1, 1}), true)}},
         SettingsCase{"mixtral-fused-fp32",
@@ -240,6 +252,48 @@ TEST(ModelSettings, SlideInMistralWhereItsLayersSay) {
   EXPECT_FALSE(ModelSettings(config)->contains("window_attn_skip_freq"));
   config["layer_types"] = Value::List{"full_attention", "sliding_attention", "full_attention"};
   EXPECT_EQ(ModelSettings(config)->at("window_attn_skip_freq"), List({0, 1, 0}));
+}
+
+Configuration TinyGlm() {
+  Configuration config = TinyQwen2();
+  config["model_type"] = "glm4_moe";
+  config["num_key_value_heads"] = 2;
+  config["n_routed_experts"] = 4;
+  config["num_experts_per_tok"] = 2;
+  config["moe_intermediate_size"] = 8;
+  return config;
+}
+
+TEST(ModelSettings, RotateThePartOfAHeadThatTheClassDoes) {
+  const auto rotary_percent = [](Configuration config) {
+    EXPECT_THAT(ReadAsClass(config), IsOk());
+    return ModelSettings(config).value().at("rotary_percent");
+  };
+  Configuration config = TinyGlm();
+  EXPECT_EQ(rotary_percent(config), Value(0.5));
+  config["partial_rotary_factor"] = 0.25;
+  EXPECT_EQ(rotary_percent(config), Value(0.25));
+  config["rope_parameters.partial_rotary_factor"] = 1;  // counts more
+  EXPECT_EQ(rotary_percent(config), Value(1.0));
+  config = TinyGlm();
+  config["partial_rotary_factor"] = Value();
+  EXPECT_EQ(rotary_percent(config), Value(1.0));
+}
+
+// Qwen2-MoE slides in every second layer, up to one.
+TEST(ModelSettings, SlideWhereTheClassOfExpertsDoes) {
+  Configuration config = TinyQwen2();
+  config["model_type"] = "qwen2_moe";
+  config["num_hidden_layers"] = 4;
+  config["num_experts"] = 0;
+  config["use_sliding_window"] = true;
+  config["max_window_layers"] = 3;
+  EXPECT_EQ(ModelSettings(config).value().at("window_attn_skip_freq"), List({1, 0, 1, 0}));
+  config["max_window_layers"] = 2;
+  EXPECT_EQ(ModelSettings(config).value().at("window_attn_skip_freq"), List({1, 0, 0, 0}));
+  config["layer_types"] =
+      Value::List{"full_attention", "sliding_attention", "full_attention", "full_attention"};
+  EXPECT_EQ(ModelSettings(config).value().at("window_attn_skip_freq"), List({0, 1, 0, 0}));
 }
 
 TEST(ModelSettings, HonourAnMlpWithBiasesAlone) {

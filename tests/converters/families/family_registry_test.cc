@@ -43,7 +43,7 @@ TEST(FamilyRegistry, SaysWhichModelItDoesNotKnow) {
   ASSERT_THAT(family, FailsWith(ErrorKind::kUnsupported));
   EXPECT_NE(family.status().first().actual.find("mamba2"), std::string::npos);
   EXPECT_NE(family.status().first().hint.find(
-                "llama, megatron, ministral, mistral, mixtral, olmoe, qwen2"),
+                "llama, megatron, ministral, mistral, mixtral, olmo2, olmoe, qwen2, qwen2_moe"),
             std::string::npos)
       << family.status().first().hint;
   EXPECT_THAT(FindFamily({}), FailsWith(ErrorKind::kUnsupported));
@@ -193,6 +193,87 @@ TEST(DecoderTable, HasNormsOverAllHeadsUnderEveryNaming) {
     EXPECT_EQ(Find(*layout, c.query)->shape, query);
     EXPECT_EQ(Find(*layout, c.key)->shape, key);
   }
+}
+
+// How much of the shared experts a token takes is one row, of every layer with experts.
+TEST(DecoderTable, HasTheGateOfASharedExpertUnderEveryNaming) {
+  Configuration config = TinyLlama();
+  config["model_type"] = "qwen2_moe";
+  config["num_experts"] = 3;
+  config["mlp_only_layers"] = Value::List{0};
+  config["shared_expert_intermediate_size"] = 5;
+  ASSERT_THAT(ReadAsClass(config), IsOk());
+  const auto family = FindFamily(config);
+  ASSERT_THAT(family, IsOk());
+  for (const auto& [format, name] :
+       {std::pair("hf", "model.layers.<l>.mlp.shared_expert_gate.weight"),
+        std::pair("fsdp2", "model.layers.<l>.mlp.shared_expert_gate.weight"),
+        std::pair("fsdp_dtensor", "decoder.layers.<l>.mlp.shared_experts.gate_weight"),
+        std::pair("mp_rank", "decoder.layers.<l>.mlp.shared_experts.gate_weight"),
+        std::pair("trainer", "decoder.layers.<l>.mlp.shared_experts.gate_weight")}) {
+    SCOPED_TRACE(format);
+    const auto layout = layout::Resolve(**family, format, config);
+    ASSERT_THAT(layout, IsOk());
+    const auto of_layer = [&](char number) {
+      std::string key = name;
+      key.replace(key.find("<l>"), 3, 1, number);
+      return Find(*layout, key);
+    };
+    EXPECT_EQ(of_layer('0'), nullptr);
+    ASSERT_NE(of_layer('1'), nullptr);
+    EXPECT_EQ(of_layer('1')->shape, (Dims{1, 12}));
+  }
+  config["mlp_only_layers"] = Value::List{};
+  const auto stacked = layout::Resolve(**family, "torch_dist", config);
+  ASSERT_THAT(stacked, IsOk());
+  const layout::ResolvedTensor* const gate =
+      Find(*stacked, "decoder.layers.mlp.shared_experts.gate_weight");
+  ASSERT_NE(gate, nullptr);
+  EXPECT_EQ(gate->shape, (Dims{2, 1, 12}));
+}
+
+// A model whose norms stand behind attention and the MLP has none before them.
+TEST(DecoderTable, HasNormsBehindUnderEveryNaming) {
+  Configuration config = TinyLlama();
+  config["model_type"] = "olmo2";
+  ASSERT_THAT(ReadAsClass(config), IsOk());
+  const auto family = FindFamily(config);
+  ASSERT_THAT(family, IsOk());
+  const layout::Choices per_layer = {{"layer_keys", "per_layer"}};
+  for (const auto& [format, choices] :
+       {std::pair("fsdp_dtensor", layout::Choices{}),
+        std::pair("fsdp_dtensor", layout::Choices{{"transformer_impl", "local"}}),
+        std::pair("mp_rank", layout::Choices{}), std::pair("trainer", layout::Choices{}),
+        std::pair("torch_dist", per_layer)}) {
+    SCOPED_TRACE(format);
+    const auto layout = layout::Resolve(**family, format, config, choices);
+    ASSERT_THAT(layout, IsOk());
+    int num_norms = 0;
+    for (const layout::ResolvedTensor& tensor : layout->tensors) {
+      const bool is_of_layer = tensor.name.starts_with("decoder.layers.1.");
+      if (is_of_layer && tensor.shape == Dims{12}) ++num_norms;
+    }
+    EXPECT_NE(Find(*layout, "decoder.layers.1.self_attention.linear_proj.post_layernorm.weight"),
+              nullptr);
+    EXPECT_NE(Find(*layout, "decoder.layers.1.mlp.linear_fc2.post_layernorm.weight"), nullptr);
+    EXPECT_EQ(num_norms, 3);  // and that of the queries, which is as wide as the stream here
+  }
+  for (const char* format : {"hf", "fsdp2"}) {
+    const auto layout = layout::Resolve(**family, format, config);
+    ASSERT_THAT(layout, IsOk());
+    EXPECT_NE(Find(*layout, "model.layers.1.post_attention_layernorm.weight"), nullptr);
+    EXPECT_NE(Find(*layout, "model.layers.1.post_feedforward_layernorm.weight"), nullptr);
+    EXPECT_EQ(Find(*layout, "model.layers.1.input_layernorm.weight"), nullptr);
+  }
+}
+
+// As `hidden_size // num_attention_heads` is in Python.
+TEST(DecoderTable, RoundsTheHeadSizeDown) {
+  Configuration config = TinyLlama();
+  config["hidden_size"] = 14;
+  const auto layout = layout::Resolve(*FindFamily(config).value(), "hf", config);
+  ASSERT_THAT(layout, IsOk());
+  EXPECT_EQ(Find(*layout, "model.layers.0.self_attn.q_proj.weight")->shape, (Dims{12, 14}));
 }
 
 TEST(FamilyFile, SaysWhatItsClassReadsAndTakesForAbsentKeys) {
