@@ -35,7 +35,8 @@ Configuration OfAttention(const ModelConfig& model) {
           {"num_key_value_heads", model.num_query_groups},
           {"head_dim", model.kv_channels},
           {"attention_bias", model.qkv_bias},
-          {"use_qk_norm", model.qk_layernorm}};
+          {"use_qk_norm", model.qk_layernorm && !model.qk_layernorm_over_heads},
+          {"use_wide_qk_norm", model.qk_layernorm && model.qk_layernorm_over_heads}};
 }
 
 Configuration OfLatentAttention(const ModelConfig& model, const MlaConfig& mla) {
@@ -60,6 +61,7 @@ Configuration OfExperts(const ModelConfig& model) {
           {"moe_intermediate_size", moe.ffn_hidden_size},
           {"mlp_only_layers", std::move(dense_layers)},
           {"shared_expert_intermediate_size", moe.shared_expert_ffn_hidden_size},
+          {"use_shared_gate", moe.shared_expert_gate},
           {"router_expert_bias", moe.expert_bias}};
 }
 
@@ -79,6 +81,7 @@ Result<Configuration> ModelFacts(const ModelConfig& model) {
       {"gated_linear_unit", model.activation == Activation::kSwiGlu},
       {"attention_output_bias", model.attention_output_bias},
       {"mlp_bias", model.mlp_bias},
+      {"use_post_norms", model.post_layernorm},
   };
   facts.merge(model.mla ? OfLatentAttention(model, *model.mla) : OfAttention(model));
   facts.merge(OfExperts(model));

@@ -77,6 +77,7 @@ void ReadAttention(SettingsReader& settings, ModelConfig& config) {
   config.attention_output_bias =
       settings.Flag("add_attention_output_bias", !is_latent && config.mlp_bias);
   config.qk_layernorm = settings.Flag("qk_layernorm", false);
+  config.qk_layernorm_over_heads = settings.Flag("qk_layernorm_over_heads", false);
 
   MlaConfig mla;
   mla.q_lora_rank = settings.Int("q_lora_rank", 0);
@@ -191,6 +192,10 @@ void ReadMoe(SettingsReader& settings, ModelConfig& config) {
   moe.num_experts = settings.Int("num_experts", 0);
   moe.ffn_hidden_size = settings.Int("moe_ffn_hidden_size", config.ffn_hidden_size, 1);
   moe.shared_expert_ffn_hidden_size = settings.Int("moe_shared_expert_intermediate_size", 0);
+  moe.shared_expert_gate = settings.Flag("moe_shared_expert_gate", false);
+  if (moe.shared_expert_gate && config.mlp_bias) {
+    settings.Refuse("moe_shared_expert_gate", "does not go with add_bias_linear", "false");
+  }
   if (moe.num_experts > 0 || settings.Has("moe_router_topk")) ReadRouter(settings, moe);
   moe.expert_bias = settings.Flag("moe_router_enable_expert_bias", false);
   if (moe.expert_bias && moe.router.score != ScoreFunction::kSigmoid) {
@@ -236,6 +241,13 @@ std::int64_t CountLinear(std::int64_t from, std::int64_t to, bool has_bias) {
   return from * to + (has_bias ? to : 0);
 }
 
+std::int64_t CountQkNorms(const ModelConfig& c) {
+  if (!c.qk_layernorm) return 0;
+  const std::int64_t heads =
+      c.qk_layernorm_over_heads ? c.num_attention_heads + c.num_query_groups : 2;
+  return heads * c.kv_channels;
+}
+
 std::int64_t CountAttention(const ModelConfig& c) {
   const std::int64_t heads = c.num_attention_heads;
   if (c.mla) {
@@ -253,7 +265,7 @@ std::int64_t CountAttention(const ModelConfig& c) {
   const std::int64_t rows = (heads + 2 * c.num_query_groups) * c.kv_channels;
   return CountLinear(c.hidden_size, rows, c.qkv_bias) +
          CountLinear(heads * c.kv_channels, c.hidden_size, c.attention_output_bias) +
-         (c.qk_layernorm ? 2 * c.kv_channels : 0);
+         CountQkNorms(c);
 }
 
 std::int64_t CountMlp(const ModelConfig& c, std::int64_t ffn, bool has_bias) {
@@ -264,7 +276,8 @@ std::int64_t CountMlp(const ModelConfig& c, std::int64_t ffn, bool has_bias) {
 
 std::int64_t CountShared(const ModelConfig& c) {
   const std::int64_t ffn = c.moe->shared_expert_ffn_hidden_size;
-  return ffn == 0 ? 0 : CountMlp(c, ffn, c.mlp_bias);
+  if (ffn == 0) return 0;
+  return CountMlp(c, ffn, c.mlp_bias) + (c.moe->shared_expert_gate ? c.hidden_size : 0);
 }
 
 // Counts weights, with `experts` experts in every layer that has experts.
@@ -313,6 +326,7 @@ ModelConfig ReadModelConfig(SettingsReader& settings) {
       "normalization",
       {{"RMSNorm", Normalization::kRmsNorm}, {"LayerNorm", Normalization::kLayerNorm}});
   config.norm_epsilon = settings.Number("norm_epsilon", config.norm_epsilon);
+  config.post_layernorm = settings.Flag("post_layernorm", false);
   config.activation = settings.Flag("swiglu", true) ? Activation::kSwiGlu : Activation::kGelu;
   config.mlp_bias = settings.Flag("add_bias_linear", false);
   config.init_method_std = settings.Number("init_method_std", config.init_method_std);

@@ -56,7 +56,8 @@ struct MoeConfig {
   double bias_update_rate = 0;
   AuxLossForm aux;                                 // `seq` is filled in at run time
   std::int64_t shared_expert_ffn_hidden_size = 0;  // 0: none
-  std::optional<double> capacity_factor;           // times the mean load; none: nothing is dropped
+  bool shared_expert_gate = false;  // every token says how much of the shared experts it takes
+  std::optional<double> capacity_factor;  // times the mean load; none: nothing is dropped
   DropPolicy drop_policy = DropPolicy::kProbability;
   bool pad_to_capacity = false;
 
@@ -79,7 +80,10 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool qkv_bias = false;
   bool attention_output_bias = false;
-  bool qk_layernorm = false;           // RMS norm of every query and key head, before the rotation
+  bool qk_layernorm = false;             // RMS norms of queries and keys, before the rotation
+  bool qk_layernorm_over_heads = false;  // of all heads of a token at once, not of every head
+  // Norms of what attention and the MLP give, before it is added, instead of what they get.
+  bool post_layernorm = false;
   std::int64_t learned_positions = 0;  // rows of a learned position embedding; 0: rotary positions
   RopeConfig rope;
   double softmax_scale = 0;  // 0: 1/√head

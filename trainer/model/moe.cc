@@ -6,14 +6,10 @@
 #include "trainer/model/internal/activate.h"
 #include "trainer/model/internal/block_params.h"
 #include "trainer/model/internal/grouped_linear.h"
+#include "trainer/model/internal/shared_experts.h"
 
 namespace ckpt::trainer {
 namespace {
-
-ModelConfig SharedExpertsConfig(ModelConfig config) {
-  config.ffn_hidden_size = config.moe->shared_expert_ffn_hidden_size;
-  return config;
-}
 
 MoeConfig WithRuntime(MoeConfig moe, const MoeRuntime& runtime) {
   moe.router.is_assigned = static_cast<bool>(runtime.assigned_experts);
@@ -30,7 +26,7 @@ std::vector<ParamSpec> MoeParams(const ModelConfig& config, const std::string& p
   params.push_back(
       MatrixSpec(prefix + "router.weight", moe.num_experts, hidden_size, config.init_method_std));
   if (moe.shared_expert_ffn_hidden_size > 0) {
-    const Mlp shared(SharedExpertsConfig(config), prefix + "shared_experts.");
+    const SharedExperts shared(config, prefix + "shared_experts.");
     for (ParamSpec& param : shared.Params()) params.push_back(std::move(param));
   }
   const std::int64_t num_held = moe.num_experts / place.ranks;
@@ -63,10 +59,13 @@ MoeBlock::MoeBlock(const ModelConfig& config, std::string prefix, const MoeRunti
       fc1_rows_(Fc1Rows(config.activation, config.moe->ffn_hidden_size)),
       dispatch_(MakeDispatch(runtime.dispatcher, Spec(), runtime.expert_group)) {
   if (moe_.shared_expert_ffn_hidden_size > 0) {
-    shared_.emplace(SharedExpertsConfig(config), prefix_ + "shared_experts.");
+    shared_ = std::make_unique<SharedExperts>(config, prefix_ + "shared_experts.");
     num_shared_params_ = shared_->Params().size();
   }
 }
+
+MoeBlock::~MoeBlock() = default;
+MoeBlock::MoeBlock(MoeBlock&&) noexcept = default;
 
 template <typename T>
 MoeBlock::Parts<T> MoeBlock::Unpack(std::span<const T> params) const {
@@ -141,8 +140,9 @@ void MoeBlock::Forward(BlockContext& context, std::span<const Tensor> weights, c
   Compute(context, w, x, y);
 }
 
-void MoeBlock::Recompute(BlockContext& context, std::span<const Tensor> weights, const Tensor& x) {
-  Compute(context, Unpack(weights), x, {});
+void MoeBlock::Recompute(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
+                         const Tensor& y) {
+  Compute(context, Unpack(weights), x, y);
 }
 
 void MoeBlock::Compute(BlockContext& context, const Parts<Tensor>& weights, const Tensor& x,

@@ -13,11 +13,12 @@
 #include "trainer/device/collectives.h"
 #include "trainer/model/block.h"
 #include "trainer/model/dispatch.h"
-#include "trainer/model/mlp.h"
 #include "trainer/model/model_config.h"
 #include "trainer/params/param_spec.h"
 
 namespace ckpt::trainer {
+
+class SharedExperts;
 
 struct MoeRuntime {
   // The ranks that divide the experts; rank e of P holds experts [e·E/P, (e+1)·E/P). Null: this
@@ -61,6 +62,9 @@ class MoeBlock {
   MoeBlock(const ModelConfig& config, std::string prefix, const MoeRuntime& runtime,
            Tensor expert_bias, Tensor expert_counts);
 
+  ~MoeBlock();
+  MoeBlock(MoeBlock&&) noexcept;
+
   [[nodiscard]] std::vector<ParamSpec> Params() const {
     return MoeParams(config_, prefix_, {runtime_.rank(), runtime_.ranks()});
   }
@@ -78,7 +82,9 @@ class MoeBlock {
   void Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
                const Tensor& y, const Tensor& aux_loss);
   // Computes again what Backward needs, with the routing of the last Forward, which had the same x.
-  void Recompute(BlockContext& context, std::span<const Tensor> weights, const Tensor& x);
+  // y = moe(x), too; null: not wanted.
+  void Recompute(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
+                 const Tensor& y);
   // dx [T, H] is overwritten. `aux_scale` multiplies the gradient of the auxiliary losses.
   void Backward(BlockContext& context, std::span<const Tensor> weights,
                 std::span<const Gradient> gradients, const Tensor& dy, double aux_scale,
@@ -97,7 +103,7 @@ class MoeBlock {
   [[nodiscard]] DispatchSpec Spec() const;
   void RouteForward(BlockContext& context, const Tensor& router, const Tensor& x,
                     const Tensor& aux_loss);
-  // y is null in a recomputation.
+  // If y is null, only what Backward needs is computed.
   void Compute(BlockContext& context, const Parts<Tensor>& weights, const Tensor& x,
                const Tensor& y);
   // dx += the router's part of the gradient.
@@ -110,9 +116,9 @@ class MoeBlock {
   const MoeRuntime runtime_;
   const Tensor expert_bias_;
   const Tensor expert_counts_;
-  const std::int64_t num_held_;  // experts that this rank holds
-  const std::int64_t fc1_rows_;  // rows of one expert's linear_fc1
-  std::optional<Mlp> shared_;
+  const std::int64_t num_held_;            // experts that this rank holds
+  const std::int64_t fc1_rows_;            // rows of one expert's linear_fc1
+  std::unique_ptr<SharedExperts> shared_;  // null: none
   std::size_t num_shared_params_ = 0;
 
   // What PlanRouting allocates, with the dispatch.

@@ -167,6 +167,16 @@ INSTANTIATE_TEST_SUITE_P(
                      {{{"kv_channels", 16}, {"rotary_percent", 0.5}},
                       DeepSeekV3(List({1, 1}), true, 1.0),
                       {{"num_experts", 4}}}},
+        SettingsCase{
+            "qwen2moe-bf16",
+            {{{"kv_channels", 6}, {"add_qkv_bias", true}},
+             Experts(6, 3, 24, List({1, 1}), false),
+             {{"moe_shared_expert_intermediate_size", 56}, {"moe_shared_expert_gate", true}}}},
+        SettingsCase{"olmo2-bf16",
+                     {{{"kv_channels", 8},
+                       {"qk_layernorm", true},
+                       {"qk_layernorm_over_heads", true},
+                       {"post_layernorm", true}}}},
         SettingsCase{"mixtral-bf16",
                      {{{"kv_channels", 16}}, Experts(6, 2, 24, List({1, 1}), true)}},
         SettingsCase{"mixtral-fused-fp32",
@@ -258,6 +268,7 @@ Configuration TinyGlm() {
   Configuration config = TinyQwen2();
   config["model_type"] = "glm4_moe";
   config["num_key_value_heads"] = 2;
+  config["head_dim"] = 8;
   config["n_routed_experts"] = 4;
   config["num_experts_per_tok"] = 2;
   config["moe_intermediate_size"] = 8;
@@ -335,6 +346,12 @@ INSTANTIATE_TEST_SUITE_P(
         RefusedCase{"partial_rotary_factor", {{"partial_rotary_factor", 0.5}}},
         RefusedCase{"partial_rotary_factor",
                     {{"model_type", "llama"}, {"rope_parameters.partial_rotary_factor", 0.25}}},
+        RefusedCase{"partial_rotary_factor",
+                    {{"model_type", "glm4_moe"},
+                     {"n_routed_experts", 4},
+                     {"n_group", 1},
+                     {"head_dim", 6},
+                     {"partial_rotary_factor", 0.5}}},
         RefusedCase{"layer_types",
                     {{"model_type", "llama"},
                      {"layer_types",
@@ -427,18 +444,20 @@ TEST(ModelSettings, LeaveKeysAloneThatTheClassDoesNotRead) {
   EXPECT_EQ(ModelSettings(more).value(), ModelSettings(config).value());
 }
 
-TEST(ModelSettings, RefuseNormsOverAllHeadsAndClippedAttention) {
+TEST(ModelSettings, NormaliseOverAllHeadsAndRefuseClippedAttention) {
   Configuration config = TinyQwen2();
   config["model_type"] = "olmoe";
   config["num_experts"] = 4;
   config["num_experts_per_tok"] = 2;
-  config["clip_qkv"] = 2.0;
   const auto settings = ModelSettings(config);
-  ASSERT_THAT(settings, FailsWith(ErrorKind::kUnsupported));
-  ASSERT_EQ(settings.status().problems().size(), 2U);
-  EXPECT_EQ(settings.status().problems()[0].message,
-            "queries and keys are normalised over all heads at once");
-  EXPECT_NE(settings.status().problems()[1].message.find("clip_qkv"), std::string::npos);
+  ASSERT_THAT(settings, IsOk());
+  EXPECT_EQ(settings->at("qk_layernorm"), Value(true));
+  EXPECT_EQ(settings->at("qk_layernorm_over_heads"), Value(true));
+  config["clip_qkv"] = 2.0;
+  const auto clipped = ModelSettings(config);
+  ASSERT_THAT(clipped, FailsWith(ErrorKind::kUnsupported));
+  ASSERT_EQ(clipped.status().problems().size(), 1U);
+  EXPECT_NE(clipped.status().first().message.find("clip_qkv"), std::string::npos);
 }
 
 TEST(ModelSettings, NameTheFamiliesOfWhichTheyAre) {

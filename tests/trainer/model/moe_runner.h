@@ -157,7 +157,7 @@ class MoeRank {
       rank_.arena().Rewind(recomputed);
       const trainer::Tensor other = rank_.arena().Allocate(options_.compute, {64, hidden_size_});
       context.ops.Fill(context.queue, other, std::numeric_limits<double>::quiet_NaN());
-      block_.Recompute(context, weights, step.x);
+      block_.Recompute(context, weights, step.x, {});
     }
     block_.Backward(context, weights, params_.AcquireGradients(0), step.dy, options_.aux_scale,
                     step.dx);

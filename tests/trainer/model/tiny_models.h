@@ -86,6 +86,13 @@ inline std::vector<TinyModel> DenseModels() {
     config.rope.original_max_positions = 64;
     models.push_back({"Llama3Rope", config});
   }
+  {
+    trainer::ModelConfig config = TinyDense();
+    config.qk_layernorm = true;
+    config.qk_layernorm_over_heads = true;
+    config.post_layernorm = true;
+    models.push_back({"NormsBehindAndOverAllHeads", config});
+  }
   models.push_back({"Latent", TinyLatent()});
   {
     trainer::ModelConfig config = TinyLatent();
@@ -125,6 +132,13 @@ inline std::vector<TinyModel> MoeModels() {
     config.moe->expert_bias = true;
     config.moe->shared_expert_ffn_hidden_size = 9;
     models.push_back({"LatentMoeSigmoidGroupsSharedExpert", config});
+  }
+  {
+    trainer::ModelConfig config = TinyMoe();
+    config.moe->shared_expert_ffn_hidden_size = 9;
+    config.moe->shared_expert_gate = true;
+    config.post_layernorm = true;
+    models.push_back({"MoeSharedExpertWithGateNormsBehind", config});
   }
   {
     trainer::ModelConfig config = TinyMoe();

@@ -20,7 +20,8 @@ GroupedAttention::GroupedAttention(const ModelConfig& config, int layer, std::st
                                        : 1 / std::sqrt(static_cast<double>(heads_.head_dim))),
       has_qkv_bias_(config.qkv_bias),
       has_output_bias_(config.attention_output_bias),
-      has_qk_norm_(config.qk_layernorm),
+      has_qk_norm_(config.qk_layernorm && !config.qk_layernorm_over_heads),
+      has_wide_norm_(config.qk_layernorm && config.qk_layernorm_over_heads),
       norm_epsilon_(config.norm_epsilon),
       std_(config.init_method_std),
       residual_std_(ResidualInitStd(config)),
@@ -32,9 +33,13 @@ std::vector<ParamSpec> GroupedAttention::Params() const {
   std::vector<ParamSpec> params;
   params.push_back(MatrixSpec(prefix_ + "linear_qkv.weight", qkv_size_, hidden_size_, std_));
   if (has_qkv_bias_) params.push_back(BiasSpec(prefix_ + "linear_qkv.bias", qkv_size_));
-  if (has_qk_norm_) {
-    params.push_back(NormWeightSpec(prefix_ + "q_layernorm.weight", heads_.head_dim));
-    params.push_back(NormWeightSpec(prefix_ + "k_layernorm.weight", heads_.head_dim));
+  if (has_qk_norm_ || has_wide_norm_) {
+    const auto add_norm = [&](const char* name, std::int64_t heads) {
+      params.push_back(
+          NormWeightSpec(prefix_ + name, (has_wide_norm_ ? heads : 1) * heads_.head_dim));
+    };
+    add_norm("q_layernorm.weight", heads_.num_heads);
+    add_norm("k_layernorm.weight", heads_.num_kv_heads);
   }
   params.push_back(
       MatrixSpec(prefix_ + "linear_proj.weight", hidden_size_, output_size, residual_std_));
@@ -48,8 +53,8 @@ GroupedAttention::Parts<T> GroupedAttention::Unpack(std::span<const T> params) c
   Parts<T> unpacked;
   unpacked.qkv = cursor.Next();
   unpacked.qkv_bias = cursor.NextIf(has_qkv_bias_);
-  unpacked.q_norm = cursor.NextIf(has_qk_norm_);
-  unpacked.k_norm = cursor.NextIf(has_qk_norm_);
+  unpacked.q_norm = cursor.NextIf(has_qk_norm_ || has_wide_norm_);
+  unpacked.k_norm = cursor.NextIf(has_qk_norm_ || has_wide_norm_);
   unpacked.proj = cursor.Next();
   unpacked.proj_bias = cursor.NextIf(has_output_bias_);
   return unpacked;
@@ -72,17 +77,21 @@ Tensor GroupedAttention::AllocateHeads(BlockContext& context, std::int64_t num_h
   return context.arena.Allocate(context.compute, {context.tokens(), num_heads, heads_.head_dim});
 }
 
+RopeForm GroupedAttention::Rotation(const BlockContext& context) const {
+  return {.seq = context.seq,
+          .positions = context.layout.positions,
+          .dim = rope_->dim(),
+          .at_front = true,
+          .interleaved = rope_->interleaved()};
+}
+
 QkvForm GroupedAttention::Form(const BlockContext& context, const Parts<Tensor>& weights) const {
   QkvForm form = {.shape = heads_,
                   .q_norm = weights.q_norm,
                   .k_norm = weights.k_norm,
                   .norm_eps = norm_epsilon_};
   if (rope_ == nullptr) return form;
-  form.rope = {.seq = context.seq,
-               .positions = context.layout.positions,
-               .dim = rope_->dim(),
-               .at_front = true,
-               .interleaved = rope_->interleaved()};
+  form.rope = Rotation(context);
   form.cosine = rope_->cosine();
   form.sine = rope_->sine();
   return form;
@@ -93,6 +102,44 @@ Tensor GroupedAttention::ValuesIn(BlockContext& context, const Tensor& qkv) cons
   return {qkv.bytes() + static_cast<std::uint64_t>(before) * ElementBytes(qkv.dtype),
           qkv.dtype,
           {context.tokens(), heads_.num_kv_heads, heads_.head_dim}};
+}
+
+void GroupedAttention::PrepareOverHeads(BlockContext& context, const Parts<Tensor>& weights,
+                                        const Tensor& qkv) {
+  context.ops.QkvPrepare(context.queue, {.shape = heads_}, qkv, saved_.wide_q, saved_.wide_k,
+                         saved_.v, {}, {});
+  const auto prepare = [&](const Tensor& wide, const Tensor& norm, const Tensor& rstd,
+                           const Tensor& x) {
+    const std::int64_t width = norm.num_elems();
+    context.ops.RmsNorm(context.queue, wide.Reshape({context.tokens(), width}), norm, norm_epsilon_,
+                        x.Reshape({context.tokens(), width}), rstd);
+    if (rope_ == nullptr) return;
+    context.ops.Rope(context.queue, Rotation(context), rope_->cosine(), rope_->sine(), x);
+  };
+  prepare(saved_.wide_q, weights.q_norm, saved_.q_rstd, saved_.q);
+  prepare(saved_.wide_k, weights.k_norm, saved_.k_rstd, saved_.k);
+}
+
+void GroupedAttention::PrepareOverHeadsBackward(BlockContext& context, const Parts<Tensor>& weights,
+                                                const Parts<Gradient>& gradients, const Tensor& dq,
+                                                const Tensor& dk, const Tensor& dv,
+                                                const Tensor& dqkv) {
+  const auto undo = [&](const Tensor& dx, const Tensor& wide, const Tensor& norm,
+                        const Tensor& rstd, const Gradient& dnorm) {
+    if (rope_ != nullptr) {
+      RopeForm back = Rotation(context);
+      back.inverse = true;
+      context.ops.Rope(context.queue, back, rope_->cosine(), rope_->sine(), dx);
+    }
+    const std::int64_t width = norm.num_elems();
+    const Tensor wide_dx = dx.Reshape({context.tokens(), width});
+    context.ops.RmsNormBackward(context.queue, wide_dx, wide.Reshape({context.tokens(), width}),
+                                norm, rstd, /*accumulate=*/false, wide_dx, dnorm);
+  };
+  undo(dq, saved_.wide_q, weights.q_norm, saved_.q_rstd, gradients.q_norm);
+  undo(dk, saved_.wide_k, weights.k_norm, saved_.k_rstd, gradients.k_norm);
+  context.ops.QkvPrepareBackward(context.queue, {.shape = heads_}, dq, dk, dv, {}, {}, {}, dqkv, {},
+                                 {});
 }
 
 void GroupedAttention::Forward(BlockContext& context, std::span<const Tensor> weights,
@@ -125,6 +172,14 @@ void GroupedAttention::Forward(BlockContext& context, std::span<const Tensor> we
     saved_.v = ValuesIn(context, saved_.qkv);
     ops.QkvPrepare(queue, Form(context, w), saved_.qkv, saved_.q, saved_.k, {}, saved_.q_rstd,
                    saved_.k_rstd);
+  } else if (has_wide_norm_) {
+    saved_.q_rstd = arena.Allocate(context.statistics(), {tokens});
+    saved_.k_rstd = arena.Allocate(context.statistics(), {tokens});
+    saved_.wide_q = AllocateHeads(context, heads);
+    saved_.wide_k = AllocateHeads(context, group_heads);
+    saved_.v = AllocateHeads(context, group_heads);
+    const ArenaScope scope(arena);
+    PrepareOverHeads(context, w, project());
   } else {
     saved_.v = AllocateHeads(context, group_heads);
     const ArenaScope scope(arena);
@@ -159,8 +214,12 @@ void GroupedAttention::Backward(BlockContext& context, std::span<const Tensor> w
     ops.AttentionBackward(queue, Shape(context), d_o, saved_.q, saved_.k, saved_.v, saved_.o,
                           saved_.lse, dq, dk, dv);
   }
-  ops.QkvPrepareBackward(queue, Form(context, w), dq, dk, has_qk_norm_ ? Tensor() : dv, saved_.qkv,
-                         saved_.q_rstd, saved_.k_rstd, dqkv, g.q_norm, g.k_norm);
+  if (has_wide_norm_) {
+    PrepareOverHeadsBackward(context, w, g, dq, dk, dv, dqkv);
+  } else {
+    ops.QkvPrepareBackward(queue, Form(context, w), dq, dk, has_qk_norm_ ? Tensor() : dv,
+                           saved_.qkv, saved_.q_rstd, saved_.k_rstd, dqkv, g.q_norm, g.k_norm);
+  }
   LinearBackward(context, dqkv, saved_.x, w.qkv, dx, g.qkv, g.qkv_bias);
 }
 

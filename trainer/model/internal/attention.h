@@ -54,7 +54,16 @@ class GroupedAttention final : public Attention {
   [[nodiscard]] Parts<T> Unpack(std::span<const T> params) const;
   [[nodiscard]] AttentionShape Shape(const BlockContext& context) const;
   [[nodiscard]] Tensor AllocateHeads(BlockContext& context, std::int64_t num_heads) const;
+  // The rotation of queries and keys; its tables are rope_'s. Only with rotary positions.
+  [[nodiscard]] RopeForm Rotation(const BlockContext& context) const;
+  // What is done to every head: the rotation, and norms of heads.
   [[nodiscard]] QkvForm Form(const BlockContext& context, const Parts<Tensor>& weights) const;
+  // From the projection to queries and keys if the norms are over all heads of a token. They are
+  // not what the projection keeps together, so each step is a pass of its own.
+  void PrepareOverHeads(BlockContext& context, const Parts<Tensor>& weights, const Tensor& qkv);
+  void PrepareOverHeadsBackward(BlockContext& context, const Parts<Tensor>& weights,
+                                const Parts<Gradient>& gradients, const Tensor& dq,
+                                const Tensor& dk, const Tensor& dv, const Tensor& dqkv);
   // The values [T, G, D] within a projection (AttentionShape::v_stride).
   [[nodiscard]] Tensor ValuesIn(BlockContext& context, const Tensor& qkv) const;
 
@@ -65,7 +74,8 @@ class GroupedAttention final : public Attention {
   const double scale_;
   const bool has_qkv_bias_;
   const bool has_output_bias_;
-  const bool has_qk_norm_;
+  const bool has_qk_norm_;    // over every head
+  const bool has_wide_norm_;  // over all heads of a token
   const double norm_epsilon_;
   const double std_;
   const double residual_std_;
@@ -74,8 +84,9 @@ class GroupedAttention final : public Attention {
 
   struct Saved {
     Tensor x;
-    Tensor qkv;      // the projection, with norms; v is in it
-    Tensor q, k, v;  // as the attention kernel reads them
+    Tensor qkv;             // the projection, with norms; v is in it
+    Tensor q, k, v;         // as the attention kernel reads them
+    Tensor wide_q, wide_k;  // what norms over all heads were given
     Tensor q_rstd, k_rstd;
     Tensor o, lse;
   };

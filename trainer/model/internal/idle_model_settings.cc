@@ -7,6 +7,9 @@ void RefuseIdleAttention(SettingsReader& settings, const ModelConfig& config) {
   settings.RefuseIdle(!config.mla, "without multi_latent_attention",
                       {"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim",
                        "v_head_dim", "latent_norm_epsilon"});
+  settings.RefuseIdle(config.mla.has_value(), "with multi_latent_attention",
+                      {"qk_layernorm_over_heads"});
+  settings.RefuseIdle(!config.qk_layernorm, "without qk_layernorm", {"qk_layernorm_over_heads"});
   settings.RefuseIdle(!settings.Has("window_size"), "without window_size",
                       {"window_attn_skip_freq"});
 }
@@ -61,6 +64,8 @@ void RefuseIdleRouter(SettingsReader& settings, const MoeConfig& moe) {
                       {"moe_router_load_balancing_type"});
   settings.RefuseIdle(!moe.capacity_factor, "without moe_expert_capacity_factor",
                       {"moe_token_drop_policy"});
+  settings.RefuseIdle(moe.shared_expert_ffn_hidden_size == 0,
+                      "without moe_shared_expert_intermediate_size", {"moe_shared_expert_gate"});
 }
 
 }  // namespace
@@ -75,15 +80,27 @@ void RefuseIdleModelSettings(SettingsReader& settings, const ModelConfig& config
     RefuseIdleRouter(settings, *config.moe);
     return;
   }
-  settings.RefuseIdle(
-      true, "without num_experts",
-      {"moe_layer_freq", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size",
-       "moe_router_topk", "moe_router_score_function", "moe_router_pre_softmax",
-       "moe_router_normalize_topk", "moe_router_topk_scaling_factor", "moe_router_num_groups",
-       "moe_router_group_topk", "moe_router_group_score", "moe_router_enable_expert_bias",
-       "moe_router_bias_update_rate", "moe_router_load_balancing_type", "moe_aux_loss_coeff",
-       "moe_z_loss_coeff", "moe_expert_capacity_factor", "moe_token_drop_policy",
-       "moe_pad_expert_input_to_capacity"});
+  settings.RefuseIdle(true, "without num_experts",
+                      {"moe_layer_freq",
+                       "moe_ffn_hidden_size",
+                       "moe_shared_expert_intermediate_size",
+                       "moe_shared_expert_gate",
+                       "moe_router_topk",
+                       "moe_router_score_function",
+                       "moe_router_pre_softmax",
+                       "moe_router_normalize_topk",
+                       "moe_router_topk_scaling_factor",
+                       "moe_router_num_groups",
+                       "moe_router_group_topk",
+                       "moe_router_group_score",
+                       "moe_router_enable_expert_bias",
+                       "moe_router_bias_update_rate",
+                       "moe_router_load_balancing_type",
+                       "moe_aux_loss_coeff",
+                       "moe_z_loss_coeff",
+                       "moe_expert_capacity_factor",
+                       "moe_token_drop_policy",
+                       "moe_pad_expert_input_to_capacity"});
 }
 
 }  // namespace ckpt::trainer

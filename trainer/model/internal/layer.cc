@@ -9,6 +9,19 @@ namespace {
 
 std::string LayerPrefix(int index) { return "decoder.layers." + std::to_string(index) + "."; }
 
+// The norm of attention and that of the feed-forward block of a layer.
+struct LayerNorms {
+  Norm attention, mlp;
+};
+
+LayerNorms NormsOf(const ModelConfig& config, const std::string& prefix) {
+  if (config.post_layernorm) {
+    return {Norm(config, prefix + "self_attention.linear_proj.post_layernorm."),
+            Norm(config, prefix + "mlp.linear_fc2.post_layernorm.")};
+  }
+  return {Norm(config, prefix + "input_layernorm."), Norm(config, prefix + "pre_mlp_layernorm.")};
+}
+
 std::unique_ptr<Attention> MakeAttention(const ModelConfig& config, int index,
                                          const std::string& layer_prefix, const RopeTable* rope) {
   const std::string prefix = layer_prefix + "self_attention.";
@@ -32,9 +45,10 @@ void Append(std::vector<ParamSpec> more, std::vector<ParamSpec>& params) {
 std::vector<ParamSpec> LayerParams(const ModelConfig& config, int index, ExpertPlace place) {
   const std::string prefix = LayerPrefix(index);
   const RopeTable rope(config.rope, RotatedElements(config));
-  std::vector<ParamSpec> params = Norm(config, prefix + "input_layernorm.").Params();
+  const LayerNorms norms = NormsOf(config, prefix);
+  std::vector<ParamSpec> params = norms.attention.Params();
   Append(MakeAttention(config, index, prefix, &rope)->Params(), params);
-  Append(Norm(config, prefix + "pre_mlp_layernorm.").Params(), params);
+  Append(norms.mlp.Params(), params);
   Append(config.is_moe_layer.at(static_cast<std::size_t>(index))
              ? MoeParams(config, prefix + "mlp.", place)
              : Mlp(config, prefix + "mlp.").Params(),
@@ -43,11 +57,12 @@ std::vector<ParamSpec> LayerParams(const ModelConfig& config, int index, ExpertP
 }
 
 Layer::Layer(const ModelConfig& config, int index, const LayerSurroundings& surroundings)
-    : input_norm_(config, LayerPrefix(index) + "input_layernorm."),
+    : has_norms_behind_(config.post_layernorm),
+      attention_norm_(NormsOf(config, LayerPrefix(index)).attention),
       attention_(MakeAttention(config, index, LayerPrefix(index), surroundings.rope)),
-      mlp_norm_(config, LayerPrefix(index) + "pre_mlp_layernorm."),
+      mlp_norm_(NormsOf(config, LayerPrefix(index)).mlp),
       mlp_(MakeMlp(config, index, LayerPrefix(index) + "mlp.", surroundings)),
-      num_norm_params_(input_norm_.Params().size()),
+      num_norm_params_(attention_norm_.Params().size()),
       num_attention_params_(attention_->Params().size()) {}
 
 template <typename T>
@@ -58,7 +73,7 @@ Layer::Parts<T> Layer::Divide(std::span<const T> params) const {
     return part;
   };
   Parts<T> parts;
-  parts.input_norm = take(num_norm_params_);
+  parts.attention_norm = take(num_norm_params_);
   parts.attention = take(num_attention_params_);
   parts.mlp_norm = take(num_norm_params_);
   parts.mlp = params;
@@ -67,15 +82,27 @@ Layer::Parts<T> Layer::Divide(std::span<const T> params) const {
 
 Tensor Layer::ForwardAttention(BlockContext& context, const Parts<Tensor>& weights,
                                const Residual& in, const Tensor& h) {
+  if (has_norms_behind_) return ForwardAttentionAndNorm(context, weights, in, h);
   const auto allocate = [&] {
     return context.arena.Allocate(context.compute, {in.x.dim(0), in.x.dim(1)});
   };
   const Tensor attention_input = allocate();
-  const Tensor x = input_norm_.Forward(context, weights.input_norm, in, attention_input);
+  const Tensor x = attention_norm_.Forward(context, weights.attention_norm, in, attention_input);
   attention_->Forward(context, weights.attention, attention_input, h);
   const Tensor mlp_input = allocate();
   mlp_norm_.Forward(context, weights.mlp_norm, {.x = x, .delta = h}, mlp_input);
   return mlp_input;
+}
+
+Tensor Layer::ForwardAttentionAndNorm(BlockContext& context, const Parts<Tensor>& weights,
+                                      const Residual& in, const Tensor& h) {
+  const Tensor x = in.delta ? in.delta : in.x;
+  if (in.delta) context.ops.Add(context.queue, in.x, in.delta, x);
+  const Tensor result = context.arena.Allocate(context.compute, {x.dim(0), x.dim(1)});
+  attention_->Forward(context, weights.attention, x, result);
+  attention_norm_.Forward(context, weights.attention_norm, {.x = result}, h);
+  context.ops.Add(context.queue, x, h, h);
+  return h;
 }
 
 void Layer::Forward(BlockContext& context, std::span<const Tensor> weights, const Residual& in,
@@ -85,22 +112,31 @@ void Layer::Forward(BlockContext& context, std::span<const Tensor> weights, cons
   if (moe != nullptr) moe->PlanRouting(context);
   recomputed_ = context.arena.Position();
   const Tensor mlp_input = ForwardAttention(context, w, in, out.x);
+  const Tensor result = has_norms_behind_
+                            ? context.arena.Allocate(context.compute, {in.x.dim(0), in.x.dim(1)})
+                            : out.delta;
   if (moe != nullptr) {
-    moe->Forward(context, w.mlp, mlp_input, out.delta, aux_loss);
+    moe->Forward(context, w.mlp, mlp_input, result, aux_loss);
   } else {
-    std::get<Mlp>(mlp_).Forward(context, w.mlp, mlp_input, out.delta);
+    std::get<Mlp>(mlp_).Forward(context, w.mlp, mlp_input, result);
   }
+  if (has_norms_behind_) mlp_norm_.Forward(context, w.mlp_norm, {.x = result}, out.delta);
 }
 
 void Layer::Recompute(BlockContext& context, std::span<const Tensor> weights, const Tensor& x) {
   const Parts<Tensor> w = Divide(weights);
-  const Tensor h = context.arena.Allocate(context.compute, {x.dim(0), x.dim(1)});
-  const Tensor mlp_input = ForwardAttention(context, w, {.x = x}, h);
+  const auto allocate = [&] {
+    return context.arena.Allocate(context.compute, {x.dim(0), x.dim(1)});
+  };
+  const Tensor mlp_input = ForwardAttention(context, w, {.x = x}, allocate());
+  // A norm behind reads the result.
+  const Tensor result = has_norms_behind_ ? allocate() : Tensor();
   if (auto* moe = std::get_if<MoeBlock>(&mlp_)) {
-    moe->Recompute(context, w.mlp, mlp_input);
+    moe->Recompute(context, w.mlp, mlp_input, result);
   } else {
-    std::get<Mlp>(mlp_).Forward(context, w.mlp, mlp_input, {});
+    std::get<Mlp>(mlp_).Forward(context, w.mlp, mlp_input, result);
   }
+  if (has_norms_behind_) mlp_norm_.Forward(context, w.mlp_norm, {.x = result}, allocate());
 }
 
 void Layer::Backward(BlockContext& context, std::span<const Tensor> weights,
@@ -109,18 +145,46 @@ void Layer::Backward(BlockContext& context, std::span<const Tensor> weights,
   const Parts<Tensor> w = Divide(weights);
   const Parts<Gradient> g = Divide(gradients);
   const ArenaScope scope(context.arena);
+  if (has_norms_behind_) return BackwardWithNormsBehind(context, w, g, aux_scale, residual);
   constexpr bool kAccumulate = true;
   const Tensor dinput = context.arena.Allocate(context.compute, {residual.dim(0), residual.dim(1)});
 
-  if (auto* moe = std::get_if<MoeBlock>(&mlp_)) {
-    moe->Backward(context, w.mlp, g.mlp, residual, aux_scale, dinput);
-  } else {
-    std::get<Mlp>(mlp_).Backward(context, w.mlp, g.mlp, residual, dinput);
-  }
+  BackwardMlp(context, w, g, aux_scale, residual, dinput);
   mlp_norm_.Backward(context, w.mlp_norm, g.mlp_norm, dinput, kAccumulate, residual);
 
   attention_->Backward(context, w.attention, g.attention, residual, dinput);
-  input_norm_.Backward(context, w.input_norm, g.input_norm, dinput, kAccumulate, residual);
+  attention_norm_.Backward(context, w.attention_norm, g.attention_norm, dinput, kAccumulate,
+                           residual);
+}
+
+void Layer::BackwardWithNormsBehind(BlockContext& context, const Parts<Tensor>& weights,
+                                    const Parts<Gradient>& gradients, double aux_scale,
+                                    const Tensor& residual) {
+  const auto allocate = [&] {
+    return context.arena.Allocate(context.compute, {residual.dim(0), residual.dim(1)});
+  };
+  constexpr bool kAccumulate = false;
+  const Tensor dresult = allocate();
+  const Tensor dinput = allocate();
+
+  mlp_norm_.Backward(context, weights.mlp_norm, gradients.mlp_norm, residual, kAccumulate, dresult);
+  BackwardMlp(context, weights, gradients, aux_scale, dresult, dinput);
+  context.ops.Add(context.queue, residual, dinput, residual);
+
+  attention_norm_.Backward(context, weights.attention_norm, gradients.attention_norm, residual,
+                           kAccumulate, dresult);
+  attention_->Backward(context, weights.attention, gradients.attention, dresult, dinput);
+  context.ops.Add(context.queue, residual, dinput, residual);
+}
+
+void Layer::BackwardMlp(BlockContext& context, const Parts<Tensor>& weights,
+                        const Parts<Gradient>& gradients, double aux_scale, const Tensor& dy,
+                        const Tensor& dx) {
+  if (auto* moe = std::get_if<MoeBlock>(&mlp_)) {
+    moe->Backward(context, weights.mlp, gradients.mlp, dy, aux_scale, dx);
+  } else {
+    std::get<Mlp>(mlp_).Backward(context, weights.mlp, gradients.mlp, dy, dx);
+  }
 }
 
 }  // namespace ckpt::trainer

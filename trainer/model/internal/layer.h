@@ -10,9 +10,9 @@
 
 #include "trainer/model/block.h"
 #include "trainer/model/internal/attention.h"
+#include "trainer/model/internal/mlp.h"
 #include "trainer/model/internal/norm.h"
 #include "trainer/model/internal/rope_table.h"
-#include "trainer/model/mlp.h"
 #include "trainer/model/model_config.h"
 #include "trainer/model/moe.h"
 #include "trainer/params/param_spec.h"
@@ -32,7 +32,8 @@ struct LayerSurroundings {
 [[nodiscard]] std::vector<ParamSpec> LayerParams(const ModelConfig& config, int index,
                                                  ExpertPlace place);
 
-// h = x + attention(norm(x)); y = h + feed_forward(norm(h)). The last sum is left to the next norm.
+// h = x + attention(norm(x)); y = h + feed_forward(norm(h)). With norms behind, h = x +
+// norm(attention(x)); y = h + norm(feed_forward(h)). The last sum is left to the next layer.
 //
 // Forward keeps what Backward needs until the next Forward.
 class Layer {
@@ -63,17 +64,26 @@ class Layer {
   // What the layer was given for its parameters, divided among its blocks.
   template <typename T>
   struct Parts {
-    std::span<const T> input_norm, attention, mlp_norm, mlp;
+    std::span<const T> attention_norm, attention, mlp_norm, mlp;
   };
   template <typename T>
   [[nodiscard]] Parts<T> Divide(std::span<const T> params) const;
 
-  // From the stream to the input of the feed-forward block, which it returns; h = x +
-  // attention(norm(x)).
+  // From the stream to the input of the feed-forward block, which it returns, and to h.
   Tensor ForwardAttention(BlockContext& context, const Parts<Tensor>& weights, const Residual& in,
                           const Tensor& h);
+  // The same with a norm behind: h is that input.
+  Tensor ForwardAttentionAndNorm(BlockContext& context, const Parts<Tensor>& weights,
+                                 const Residual& in, const Tensor& h);
+  void BackwardWithNormsBehind(BlockContext& context, const Parts<Tensor>& weights,
+                               const Parts<Gradient>& gradients, double aux_scale,
+                               const Tensor& residual);
+  void BackwardMlp(BlockContext& context, const Parts<Tensor>& weights,
+                   const Parts<Gradient>& gradients, double aux_scale, const Tensor& dy,
+                   const Tensor& dx);
 
-  Norm input_norm_;
+  const bool has_norms_behind_;
+  Norm attention_norm_;
   std::unique_ptr<Attention> attention_;
   Norm mlp_norm_;
   std::variant<Mlp, MoeBlock> mlp_;

@@ -1,7 +1,8 @@
-#include "trainer/model/mlp.h"
+#include "trainer/model/internal/mlp.h"
 
 #include <utility>
 
+#include "core/base/check.h"
 #include "trainer/model/internal/activate.h"
 #include "trainer/model/internal/block_params.h"
 #include "trainer/model/internal/linear.h"
@@ -40,13 +41,15 @@ Mlp::Parts<T> Mlp::Unpack(std::span<const T> params) const {
 }
 
 void Mlp::Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
-                  const Tensor& y) {
+                  const Tensor& y, const Tensor& token_weights) {
+  CKPT_CHECK(!token_weights || !has_bias_);  // a bias behind the weighted product has no weight
   const Parts<Tensor> w = Unpack(weights);
   const auto allocate = [&](std::int64_t columns) {
     return context.arena.Allocate(context.compute, {context.tokens(), columns});
   };
   const bool keeps = context.recompute == Recompute::kNone;
   saved_ = {.x = x,
+            .token_weights = token_weights,
             .projected = allocate(fc1_rows_),
             .activated = keeps ? allocate(ffn_size_) : Tensor()};
 
@@ -54,12 +57,13 @@ void Mlp::Forward(BlockContext& context, std::span<const Tensor> weights, const 
   if (!y && !keeps) return;
   const ArenaScope scope(context.arena);
   const Tensor activated = keeps ? saved_.activated : allocate(ffn_size_);
-  Activate(context, activation_, saved_.projected, {}, activated);
+  Activate(context, activation_, saved_.projected, {.weights = token_weights}, activated);
   if (y) Linear(context, activated, w.fc2, w.fc2_bias, y);
 }
 
 void Mlp::Backward(BlockContext& context, std::span<const Tensor> weights,
-                   std::span<const Gradient> gradients, const Tensor& dy, const Tensor& dx) {
+                   std::span<const Gradient> gradients, const Tensor& dy, const Tensor& dx,
+                   const Tensor& dtoken_weights) {
   const Parts<Tensor> w = Unpack(weights);
   const Parts<Gradient> g = Unpack(gradients);
   const ArenaScope scope(context.arena);
@@ -68,7 +72,8 @@ void Mlp::Backward(BlockContext& context, std::span<const Tensor> weights,
 
   LinearBackwardData(context, dy, w.fc2, /*accumulate=*/false, dactivated);
   const Tensor again = saved_.activated ? Tensor() : dactivated;  // overwrites it
-  ActivateBackward(context, activation_, dactivated, saved_.projected, {}, dprojected, {}, again);
+  ActivateBackward(context, activation_, dactivated, saved_.projected,
+                   {.weights = saved_.token_weights}, dprojected, dtoken_weights, again);
   LinearBackwardWeights(context, dy, again ? again : saved_.activated, g.fc2, g.fc2_bias);
   LinearBackward(context, dprojected, saved_.x, w.fc1, dx, g.fc1, g.fc1_bias);
 }

@@ -1,6 +1,6 @@
 // Mlp: the dense feed-forward block.
-#ifndef CKPT_TRAINER_MODEL_MLP_H_
-#define CKPT_TRAINER_MODEL_MLP_H_
+#ifndef CKPT_TRAINER_MODEL_INTERNAL_MLP_H_
+#define CKPT_TRAINER_MODEL_INTERNAL_MLP_H_
 
 #include <cstdint>
 #include <span>
@@ -13,7 +13,7 @@
 
 namespace ckpt::trainer {
 
-// y = W₂·act(W₁·x). linear_fc1 is [2F, H], gate then up, with SwiGLU and [F, H] with GELU;
+// y = p·W₂·act(W₁·x), where p is a weight of the token, or 1. With biases it is always 1. linear_fc1 is [2F, H], gate then up, with SwiGLU and [F, H] with GELU;
 // linear_fc2 is [H, F].
 //
 // Forward keeps what Backward needs until the next Forward.
@@ -24,12 +24,13 @@ class Mlp {
 
   [[nodiscard]] std::vector<ParamSpec> Params() const;
   // y = mlp(x), both [T, H]. Do not change `x` before Backward. If y is null, only what Backward
-  // needs is computed.
+  // needs is computed. token_weights [T], of the statistics' dtype: p; null: 1.
   void Forward(BlockContext& context, std::span<const Tensor> weights, const Tensor& x,
-               const Tensor& y);
-  // dx is overwritten.
+               const Tensor& y, const Tensor& token_weights = {});
+  // dx is overwritten, and dtoken_weights [T], which is null if there are no weights.
   void Backward(BlockContext& context, std::span<const Tensor> weights,
-                std::span<const Gradient> gradients, const Tensor& dy, const Tensor& dx);
+                std::span<const Gradient> gradients, const Tensor& dy, const Tensor& dx,
+                const Tensor& dtoken_weights = {});
 
  private:
   template <typename T>
@@ -50,12 +51,13 @@ class Mlp {
 
   struct Saved {
     Tensor x;
+    Tensor token_weights;
     Tensor projected;  // W₁·x
-    Tensor activated;  // act(W₁·x); null if it is computed again
+    Tensor activated;  // p·act(W₁·x); null if it is computed again
   };
   Saved saved_;
 };
 
 }  // namespace ckpt::trainer
 
-#endif  // CKPT_TRAINER_MODEL_MLP_H_
+#endif  // CKPT_TRAINER_MODEL_INTERNAL_MLP_H_
