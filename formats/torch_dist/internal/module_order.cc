@@ -28,7 +28,7 @@ constexpr std::array kOuter = {Outer{"embedding.word_embeddings.weight", kEmbedd
 
 // Of a TransformerLayer, with the attention's norm as a module of its own. Attention.__init__ makes
 // the output's projection before its subclasses make theirs.
-constexpr std::array<std::string_view, 41> kNormsApart = {
+constexpr std::array<std::string_view, 43> kNormsApart = {
     "input_layernorm.weight",
     "input_layernorm.bias",
     "self_attention.linear_qkv.layer_norm_weight",
@@ -36,6 +36,7 @@ constexpr std::array<std::string_view, 41> kNormsApart = {
     "self_attention.core_attention.softmax_offset",
     "self_attention.linear_proj.weight",
     "self_attention.linear_proj.bias",
+    "self_attention.linear_proj.post_layernorm.weight",
     "self_attention.linear_q_proj.weight",
     "self_attention.linear_q_down_proj.weight",
     "self_attention.linear_q_up_proj.weight",
@@ -58,18 +59,19 @@ constexpr std::array<std::string_view, 41> kNormsApart = {
     "mlp.linear_fc1.bias",
     "mlp.linear_fc2.weight",
     "mlp.linear_fc2.bias",
+    "mlp.linear_fc2.post_layernorm.weight",
     "mlp.router.weight",
     "mlp.router.bias",
     "mlp.experts.experts.linear_fc1.weight",
     "mlp.experts.experts.linear_fc1.bias",
     "mlp.experts.experts.linear_fc2.weight",
     "mlp.experts.experts.linear_fc2.bias",
+    "mlp.shared_experts.gate_weight",  // of the module itself, so before those of its parts
+    "mlp.shared_experts.gate_bias",
     "mlp.shared_experts.linear_fc1.weight",
     "mlp.shared_experts.linear_fc1.bias",
     "mlp.shared_experts.linear_fc2.weight",
-    "mlp.shared_experts.linear_fc2.bias",
-    "mlp.shared_experts.gate_weight",
-    "mlp.shared_experts.gate_bias"};
+    "mlp.shared_experts.linear_fc2.bias"};
 
 // What comes before a projection that has the norm before it: a norm in it is registered first.
 constexpr std::string_view kNormIn = ".layer_norm_";

@@ -67,6 +67,16 @@ TEST(ModuleOrderTest, NormsOfLatentsLieInTheirProjectionOrBehindAll) {
   ExpectInOrder({{down}, {norm}, {up}}, {.norm_in_projection = true});
 }
 
+// The gate is a parameter of the module of the shared experts itself.
+TEST(ModuleOrderTest, AModulesOwnParametersComeBeforeThoseOfItsParts) {
+  ExpectInOrder({{InLayer("mlp.router.weight")},
+                 {InLayer("mlp.shared_experts.gate_weight")},
+                 {InLayer("mlp.shared_experts.linear_fc1.weight")}},
+                {});
+  ExpectInOrder(
+      {{InLayer("mlp.linear_fc2.weight")}, {InLayer("mlp.linear_fc2.post_layernorm.weight")}}, {});
+}
+
 // Grouped, a projection has all experts, each one's bias behind its weight.
 TEST(ModuleOrderTest, ExpertsAreGroupedOrOneByOne) {
   const Named router = {InLayer("mlp.router.weight")};
