@@ -1,7 +1,8 @@
 """Hugging Face names to Megatron names, written independently of the layout tables under test.
 
 Sources: Megatron-Bridge's merge_qkv_weights for the interleave (per KV group: its query heads, then k, then v), the
-names of Megatron-Core's Transformer Engine layers, and Megatron-FSDP's split of a SwiGLU fc1 into `_w` (gate) and `_v` (up).
+names of Megatron-Core's Transformer Engine layers, Megatron-Bridge's Gemma for norms behind attention and MLP, and Megatron-FSDP's
+split of a SwiGLU fc1 into `_w` (gate) and `_v` (up).
 """
 import json
 import re
@@ -73,6 +74,10 @@ def megatron_tensors(tensors, config):
         at = f"decoder.layers.{layer}."
         if rest == "input_layernorm.weight":
             put(at + ("input_layernorm.weight" if is_mla else "self_attention.linear_qkv.layer_norm_weight"), value)
+        elif rest == "post_attention_layernorm.weight" and f"model.layers.{layer}.post_feedforward_layernorm.weight" in tensors:
+            put(at + "self_attention.linear_proj.post_layernorm.weight", value)
+        elif rest == "post_feedforward_layernorm.weight":
+            put(at + "mlp.linear_fc2.post_layernorm.weight", value)
         elif rest == "post_attention_layernorm.weight":
             put(at + ("pre_mlp_layernorm.weight" if int(layer) in moe_layers else "mlp.linear_fc1.layer_norm_weight"), value)
         elif is_mla and (m := re.fullmatch(r"self_attn\.(\w+)\.weight", rest)) and m[1] in latent:
@@ -95,7 +100,9 @@ def megatron_tensors(tensors, config):
         elif m := re.fullmatch(r"mlp\.experts\.(\d+)\.(gate|up|down)_proj\.weight", rest):
             put(at + {"gate": f"mlp.experts.linear_fc1.weight{m[1]}_w", "up": f"mlp.experts.linear_fc1.weight{m[1]}_v",
                       "down": f"mlp.experts.linear_fc2.weight{m[1]}"}[m[2]], value)
-        elif m := re.fullmatch(r"mlp\.shared_experts\.(gate|up|down)_proj\.weight", rest):
+        elif rest == "mlp.shared_expert_gate.weight":
+            put(at + "mlp.shared_experts.gate_weight", value)
+        elif m := re.fullmatch(r"mlp\.shared_experts?\.(gate|up|down)_proj\.weight", rest):
             put(at + "mlp.shared_experts." + {"gate": "linear_fc1.weight_w", "up": "linear_fc1.weight_v", "down": "linear_fc2.weight"}[m[1]], value)
         else:
             raise ValueError(f"no Megatron name for {key}")

@@ -16,18 +16,22 @@ VOCAB = 61
 
 CLASSES = {"llama": "LlamaConfig", "mistral": "MistralConfig", "qwen2": "Qwen2Config", "qwen3": "Qwen3Config",
            "qwen3_moe": "Qwen3MoeConfig", "mixtral": "MixtralConfig", "deepseek_v2": "DeepseekV2Config",
-           "deepseek_v3": "DeepseekV3Config", "olmoe": "OlmoeConfig"}
+           "deepseek_v3": "DeepseekV3Config", "olmoe": "OlmoeConfig", "olmo2": "Olmo2Config", "qwen2_moe": "Qwen2MoeConfig",
+           "glm4_moe": "Glm4MoeConfig"}
 LATENT = {"deepseek_v2", "deepseek_v3"}
+# Experts as DeepSeek has them.
+ROUTED = LATENT | {"glm4_moe"}
 # Families whose classes read a key; the others take it for one that is not theirs.
-READS = {"attention_bias": {"llama", "qwen3", "qwen3_moe", "olmoe"} | LATENT, "mlp_bias": {"llama", "deepseek_v2"},
-         "layer_types": {"mistral", "qwen2", "qwen3"}}
+READS = {"attention_bias": {"llama", "qwen3", "qwen3_moe", "olmoe", "olmo2"} | ROUTED, "mlp_bias": {"llama", "deepseek_v2"},
+         "layer_types": {"mistral", "qwen2", "qwen2_moe", "qwen3"}, "sliding_window": {"mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"}}
 
 
 # Keys that these classes alone read.
-MIXTURES = LATENT | {"qwen3_moe", "mixtral", "olmoe"}
-STRANGE_TO_OTHERS = {"n_shared_experts": LATENT, "kv_lora_rank": LATENT, "first_k_dense_replace": LATENT, "n_group": LATENT,
-                     "routed_scaling_factor": LATENT, "mlp_only_layers": {"qwen3_moe"}, "decoder_sparse_step": {"qwen3_moe"},
-                     "clip_qkv": {"olmoe"}, "num_experts": MIXTURES}
+MIXTURES = ROUTED | {"qwen2_moe", "qwen3_moe", "mixtral", "olmoe"}
+STRANGE_TO_OTHERS = {"n_shared_experts": ROUTED, "kv_lora_rank": LATENT, "first_k_dense_replace": ROUTED, "n_group": ROUTED,
+                     "routed_scaling_factor": ROUTED, "mlp_only_layers": {"qwen2_moe", "qwen3_moe"},
+                     "decoder_sparse_step": {"qwen2_moe", "qwen3_moe"}, "shared_expert_intermediate_size": {"qwen2_moe"},
+                     "clip_qkv": {"olmoe"}, "num_experts": MIXTURES, "use_qk_norm": {"glm4_moe"}, "qkv_bias": {"qwen2_moe"}}
 
 
 @dataclasses.dataclass
@@ -103,7 +107,7 @@ class Draw:
             self.config["sliding_window"] = window
         slides = self.config.get("sliding_window") is not None and self.config.get("use_sliding_window", True)
         reads = self.family in READS["layer_types"]
-        if window == 0 and slides and not self.family.startswith("deepseek") and self.family != "llama":
+        if window == 0 and slides and self.family in READS["sliding_window"]:
             self.refusable.add("sliding_window")  # Transformers has no mask for it
         if self.chance(0.4 if reads else 0.1):
             kinds = ["full_attention", "sliding_attention"] if slides else ["full_attention"]
@@ -142,8 +146,14 @@ class Draw:
             rope["original_max_position_embeddings"] = self.one(8, 16, length)
         if kind in ("dynamic", "longrope"):
             self.refusable |= {"rope_type", "type"}
+        if self.family == "glm4_moe":
+            share = self.one(0.25, 0.5, 0.5, 0.75, 1.0, None)
+            if share is not None:
+                rope["partial_rotary_factor"] = share
+            if head * (share or 0.5) % 2:
+                self.refusable.add("partial_rotary_factor")
         # Classes that read it in no other way rotate all of a head.
-        if kind == "default" and self.chance(0.1):
+        elif kind == "default" and self.chance(0.1):
             rope["partial_rotary_factor"] = self.one(0.5, 1.0)
             if rope["partial_rotary_factor"] != 1.0:
                 self.refusable.add("partial_rotary_factor")
@@ -157,19 +167,26 @@ class Draw:
             return
         if self.family == "olmoe":
             self.config |= {"num_experts": count, "norm_topk_prob": self.chance(0.5), "clip_qkv": self.one(None, None, 0.5)}
-            self.refusable = {"normalised over all heads at once"}  # of every OLMoE
+            if self.config["clip_qkv"] is not None:
+                self.refusable.add("clip_qkv")
             return
         self.config["moe_intermediate_size"] = self.one(10, 18)
-        if self.family == "qwen3_moe":
+        if self.family in ("qwen2_moe", "qwen3_moe"):
             self.config |= {"num_experts": count, "norm_topk_prob": self.chance(0.5), "decoder_sparse_step": self.one(1, 1, 2),
                             "mlp_only_layers": self.one([], [], [0], [1])}
+            if self.family == "qwen2_moe":
+                self.config |= {"shared_expert_intermediate_size": self.one(12, 20), "qkv_bias": self.one(True, True, False)}
             return
         count = 8
         groups = self.one(1, 2, 4)
         self.config |= {"n_routed_experts": count, "n_shared_experts": self.one(0, 1, 1, 2), "first_k_dense_replace": self.one(0, 1, 1, 9),
                         "n_group": groups, "topk_group": self.one(*range(1, groups + 1)), "routed_scaling_factor": self.one(1.0, 1.5, 2.5)}
         self.config["num_experts_per_tok"] = self.one(*range(1, min(6, count // groups * self.config["topk_group"]) + 1))
-        if self.family == "deepseek_v2":
+        if self.family == "glm4_moe":
+            self.config |= {"norm_topk_prob": self.chance(0.7), "use_qk_norm": self.chance(0.5), "num_nextn_predict_layers": self.one(0, 1)}
+            self.of_no_class("topk_method", "noaux_tc", "greedy")
+            self.of_no_class("scoring_func", "sigmoid", "softmax")
+        elif self.family == "deepseek_v2":
             self.config["topk_method"] = self.one("greedy", "group_limited_greedy", "group_limited_greedy")
             self.config["norm_topk_prob"] = self.chance(0.15)
             self.of_no_class("scoring_func", "softmax", "sigmoid")
@@ -186,7 +203,7 @@ class Draw:
         """Keys of other families, or of other code for this one: the class reads none of them."""
         for key, value in {"moe_layer_freq": 2, "shared_expert_intermediate_size": 24, "n_shared_experts": 1, "kv_lora_rank": 8,
                            "first_k_dense_replace": 1, "mlp_only_layers": [0], "decoder_sparse_step": 2, "n_group": 2,
-                           "routed_scaling_factor": 2.5, "clip_qkv": 0.1, "num_experts": 4}.items():
+                           "routed_scaling_factor": 2.5, "clip_qkv": 0.1, "num_experts": 4, "use_qk_norm": True, "qkv_bias": True}.items():
             if key not in self.config and self.family not in STRANGE_TO_OTHERS.get(key, ()) and self.chance(0.05):
                 self.config[key] = value
 
@@ -230,7 +247,7 @@ def draw(seed, model_type):
     d.sizes()
     if model_type in LATENT:
         d.latent()
-    if model_type in LATENT | {"qwen3_moe", "mixtral", "olmoe"}:
+    if model_type in MIXTURES:
         d.experts()
     d.biases()
     if d.leaves_a_bias():

@@ -91,6 +91,7 @@ def config_of(args):
             moe_ffn_hidden_size=args.moe_ffn_hidden_size, moe_router_score_function=args.moe_router_score_function,
             moe_router_enable_expert_bias=bool(getattr(args, "moe_router_enable_expert_bias", False)),
             moe_shared_expert_intermediate_size=args.moe_shared_expert_intermediate_size,
+            moe_shared_expert_gate=args.moe_shared_expert_gate,
             moe_router_pre_softmax=args.moe_router_pre_softmax,
             # Transformer Engine's grouped experts need a GPU; the older class of the same keys does not.
             moe_grouped_gemm=experts == "--grouped", moe_use_legacy_grouped_gemm=experts == "--grouped")
