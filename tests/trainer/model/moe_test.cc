@@ -67,6 +67,10 @@ std::vector<MoeCase> MoeCases() {
     config.activation = Activation::kGelu;
     config.moe->shared_expert_ffn_hidden_size = 7;
     cases.push_back({"GeluSharedExpert", config});
+    config.moe->shared_expert_gate = true;
+    cases.push_back({"GeluSharedExpertWithGate", config});
+    config.activation = Activation::kSwiGlu;
+    cases.push_back({"SharedExpertWithGate", config});
   }
   for (const auto& [name, score] :
        std::map<std::string, ScoreFunction>{{"Softmax", ScoreFunction::kSoftmax},

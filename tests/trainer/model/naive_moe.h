@@ -60,7 +60,11 @@ class NaiveMoe {
             y);
       }
       if (moe_.shared_expert_ffn_hidden_size > 0) {
-        Add(1,
+        const double factor =
+            moe_.shared_expert_gate
+                ? Sigmoid(Product("mlp.shared_experts.gate_weight", token.x).front())
+                : 1;
+        Add(factor,
             FeedForward("mlp.shared_experts.linear_fc1.weight",
                         "mlp.shared_experts.linear_fc2.weight", token.x),
             y);
@@ -88,6 +92,7 @@ class NaiveMoe {
     }
     return y;
   }
+  static double Sigmoid(double value) { return 1 / (1 + std::exp(-value)); }
   static Row Softmax(Row values) {
     const double largest = *std::max_element(values.begin(), values.end());
     for (double& value : values) value = std::exp(value - largest);
@@ -156,7 +161,7 @@ class NaiveMoe {
     token.probabilities = scores;
     if (form.score == ScoreFunction::kSigmoid) {
       for (std::size_t e = 0; e < scores.size(); ++e) {
-        scores[e] = 1 / (1 + std::exp(-token.logits[e]));
+        scores[e] = Sigmoid(token.logits[e]);
       }
       const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
       for (std::size_t e = 0; e < scores.size(); ++e) token.probabilities[e] = scores[e] / sum;

@@ -58,8 +58,8 @@ class GroupedAttention final : public Attention {
   [[nodiscard]] RopeForm Rotation(const BlockContext& context) const;
   // What is done to every head: the rotation, and norms of heads.
   [[nodiscard]] QkvForm Form(const BlockContext& context, const Parts<Tensor>& weights) const;
-  // From the projection to queries and keys if the norms are over all heads of a token. They are
-  // not what the projection keeps together, so each step is a pass of its own.
+  // From the projection to queries and keys if the norms are over all heads of a token. The
+  // projection has these heads in several places, so splitting, norm and rotation are a pass each.
   void PrepareOverHeads(BlockContext& context, const Parts<Tensor>& weights, const Tensor& qkv);
   void PrepareOverHeadsBackward(BlockContext& context, const Parts<Tensor>& weights,
                                 const Parts<Gradient>& gradients, const Tensor& dq,
