@@ -324,6 +324,8 @@ void WriteModel(const Configuration& args, YamlWriter& yaml) {
     yaml.SaidMembers(kLatentMembers, args);
   }
   yaml.SaidMembers(kYarnMembers, args);
+  // Not every version has such a member.
+  if (IsTrue(args, "moe_shared_expert_gate")) yaml.Member("moe_shared_expert_gate", true);
   for (const OtherName& other : kOtherNames) {
     const auto found = args.find(other.arg);
     if (found == args.end()) continue;

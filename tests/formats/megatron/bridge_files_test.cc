@@ -30,6 +30,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::IsOk;
 using testing::IsOkAndHolds;
+using ::testing::Not;
 using ::testing::Pair;
 
 TrainingRun SomeRun() {
@@ -137,6 +138,16 @@ TEST_F(BridgeFilesTest, GiveTheArgumentsBack) {
 Configuration Model(Configuration more) {
   more.insert({"model.num_layers", 2});
   return more;
+}
+
+// Not every version of the class has the member.
+TEST(RunConfigTest, NamesTheGateOfASharedExpertWhereThereIsOne) {
+  TrainingRun run = SomeRun();
+  run.args.emplace_back("moe_shared_expert_gate", false);
+  EXPECT_THAT(WriteRunConfig(run, {.format = "torch_dist"}), Not(HasSubstr("shared_expert_gate")));
+  run.args.back().second = true;
+  EXPECT_THAT(WriteRunConfig(run, {.format = "torch_dist"}),
+              HasSubstr("  moe_shared_expert_gate: true\n"));
 }
 
 TEST(RunConfigTest, ReadsWhatHasNoNameAmongTheArguments) {
