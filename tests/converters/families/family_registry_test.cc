@@ -122,6 +122,26 @@ TEST(DecoderTable, IgnoresOnlyTheLayersThatPredictFurtherTokens) {
   EXPECT_FALSE(is_ignored("model.layers.22.eh_proj.weight"));
 }
 
+// Also where the class has such layers without a key that says so.
+TEST(DecoderTable, IgnoresTheFurtherLayersThatTheClassHasByDefault) {
+  Configuration config = TinyLlama();
+  config["model_type"] = "glm4_moe";
+  config["head_dim"] = 4;
+  const auto ignores = [&](std::string_view key) {
+    Configuration read = config;
+    EXPECT_THAT(ReadAsClass(read), IsOk());
+    const auto layout = layout::Resolve(*FindFamily(read).value(), "hf", read);
+    EXPECT_THAT(layout, IsOk());
+    return std::any_of(
+        layout->ignores.begin(), layout->ignores.end(),
+        [&](const layout::IgnoreRule& rule) { return MatchesGlob(rule.pattern, key); });
+  };
+  EXPECT_TRUE(ignores("model.layers.2.eh_proj.weight"));
+  EXPECT_FALSE(ignores("model.layers.3.eh_proj.weight"));
+  config["num_nextn_predict_layers"] = 0;
+  EXPECT_FALSE(ignores("model.layers.2.eh_proj.weight"));
+}
+
 // Traps of the published configurations.
 TEST(DecoderTable, TakesTheHeadSizeFromTheConfigurationBeforeDividing) {
   Configuration config = TinyLlama();
