@@ -11,7 +11,7 @@ from token_stream import token_stream
 MODELS = {c.name: c / "ckpt" for c in golden.models()}
 # Dense, with a tied head, with norms in attention, with experts in one tensor; the optimizer in groups and under every name.
 CASES = [("llama-untied-bf16", "nested"), ("llama-untied-bf16", "flattened"), ("llama-tied-fp32", "nested"),
-         ("qwen3-tied-bf16", "nested"), ("qwen3moe-fused-bf16", "nested")]
+         ("qwen3-tied-bf16", "nested"), ("qwen3moe-fused-bf16", "nested"), ("qwen2moe-bf16", "nested"), ("olmo2-bf16", "nested")]
 TRAINED = ("llama-untied-bf16", "nested")
 case = pytest.mark.parametrize("case", CASES, ids="-".join)
 

@@ -20,6 +20,10 @@ def latent(**more):
                   n_shared_experts=1, **more)
 
 
+def routed(**more):
+    return common(n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=20, first_k_dense_replace=1, head_dim=12, **more)
+
+
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 5e4, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                "original_max_position_embeddings": 16}
 YARN_ROPE = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16, "mscale": 1.0,
@@ -49,6 +53,17 @@ MODELS = {
     "deepseekv2-bias": ("DeepseekV2Config", latent(attention_bias=True, mlp_bias=True, topk_method="greedy")),
     "deepseekv3-bias": ("DeepseekV3Config", latent(n_group=2, topk_group=1, attention_bias=True)),
     "deepseekv3": ("DeepseekV3Config", latent(n_group=4, topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5)),
+    "glm4moe": ("Glm4MoeConfig", routed(n_group=4, topk_group=2, attention_bias=True, use_qk_norm=True, routed_scaling_factor=2.5)),
+    "glm4moe-yarn": ("Glm4MoeConfig", routed(n_shared_experts=2, rope_parameters=YARN_ROPE | {"partial_rotary_factor": 0.5})),
+    "qwen2moe": ("Qwen2MoeConfig", common(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=18, shared_expert_intermediate_size=14,
+                                          num_key_value_heads=4)),
+    "qwen2moe-window": ("Qwen2MoeConfig", common(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=10, norm_topk_prob=True,
+                                                 shared_expert_intermediate_size=22, qkv_bias=False, use_sliding_window=True,
+                                                 sliding_window=4, mlp_only_layers=[0], num_hidden_layers=3)),
+    # Transformers gives the row of a padding token no gradient.
+    "olmo2": ("Olmo2Config", common(num_hidden_layers=3, tie_word_embeddings=True, pad_token_id=None)),
+    "olmo2-bias": ("Olmo2Config", common(attention_bias=True, head_dim=10, num_key_value_heads=1, pad_token_id=None)),
+    "olmoe": ("OlmoeConfig", common(num_experts=6, num_experts_per_tok=2, pad_token_id=None)),
     "deepseekv3-yarn": ("DeepseekV3Config", latent(n_group=2, topk_group=1, norm_topk_prob=True, rope_parameters=YARN_ROPE)),
 }
 
@@ -99,7 +114,7 @@ def test_equals_transformers(name, tmp_path):
     assert code == 0, f"{stderr}\n{document}"
 
 
-@pytest.mark.parametrize("name", ["qwen3moe", "mixtral", "deepseekv3"])
+@pytest.mark.parametrize("name", ["qwen2moe", "qwen3moe", "mixtral", "deepseekv3"])
 @pytest.mark.parametrize("dispatcher", ["alltoall", "allgather"])
 def test_experts_on_two_ranks(name, dispatcher, tmp_path):
     write(name, tmp_path)
