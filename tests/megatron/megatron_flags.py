@@ -43,8 +43,8 @@ _OF_THE_JOB = _OF_THE_LOOP | set("""
 """.split())
 
 _SWITCHES = set("""
-  add_qkv_bias bf16 calculate_per_token_loss moe_pad_expert_input_to_capacity moe_router_enable_expert_bias multi_latent_attention
-  rotary_interleaved swiglu untie_embeddings_and_output_weights
+  add_qkv_bias bf16 calculate_per_token_loss moe_pad_expert_input_to_capacity moe_router_enable_expert_bias moe_shared_expert_gate
+  multi_latent_attention rotary_interleaved swiglu untie_embeddings_and_output_weights
 """.split())
 
 _VALUES = set("""
@@ -75,6 +75,8 @@ _FIXED = {
     "main_grads_dtype": None,
     "main_params_dtype": "fp32",
     "params_dtype": None,
+    "post_layernorm": False,
+    "qk_layernorm_over_heads": False,
     "rope_attention_factor": None,
     "rope_scaling_type": "none",
     "softmax_scale": 0.0,
