@@ -41,6 +41,24 @@ TensorRecipe WithoutPadding(const TensorRecipe& recipe, std::uint32_t position,
   return as_stored;
 }
 
+// See ModelDigestOptions::as.
+Result<ModelView> ViewToDigest(const ModelSource& model, std::string_view as) {
+  const auto view_as = [&](const KnownNaming& naming) {
+    return ViewModel(model, std::string(naming.name), {});
+  };
+  if (!as.empty()) {
+    CKPT_ASSIGN_OR_RETURN(const KnownNaming* naming, FindNamingByWord(as));
+    return view_as(*naming);
+  }
+  Result<ModelView> published = view_as(PublishedNaming());
+  if (published.ok() || published.status().kind() != ErrorKind::kCoverage) return published;
+  for (const KnownNaming& naming : KnownNamings()) {
+    Result<ModelView> view = view_as(naming);
+    if (view.ok()) return view;
+  }
+  return published;
+}
+
 }  // namespace
 
 void KnownDigests::Add(const TensorRecipe& recipe, DimsView shape, std::string hex) {
@@ -62,11 +80,7 @@ const std::string* KnownDigests::Find(const TensorRecipe& recipe, DimsView shape
 }
 
 Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptions& options) {
-  const KnownNaming* naming = &PublishedNaming();
-  if (!options.as.empty()) {
-    CKPT_ASSIGN_OR_RETURN(naming, FindNamingByWord(options.as));
-  }
-  CKPT_ASSIGN_OR_RETURN(const ModelView view, ViewModel(model, std::string(naming->name), {}));
+  CKPT_ASSIGN_OR_RETURN(const ModelView view, ViewToDigest(model, options.as));
   CKPT_RETURN_IF_ERROR(CheckCopies(model, options.memory_budget_bytes));
 
   std::vector<std::size_t> wanted;

@@ -37,7 +37,8 @@ class KnownDigests {
 };
 
 struct ModelDigestOptions {
-  // The word of a KnownNaming; empty: the published one. Every choice takes its first value.
+  // The word of a KnownNaming. Empty: the published one, or the first that can hold the model, of
+  // which not all is on the hub. Every choice takes its first value.
   std::string as = {};
   HashAlgorithm algorithm = HashAlgorithm::kXxh3;
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;

@@ -9,7 +9,7 @@ from megatron_core_test import VERSIONS, stored
 from megatron_keys_test import load_tensors
 
 # Of layers without Transformer Engine, as the model is that loads them.
-RUNS = [c for c in golden.cases("fsdp_dtensor") if c.name.startswith(("dense_", "moe_")) and "gelu" not in c.name]
+RUNS = [c for c in golden.cases("fsdp_dtensor") if c.name.startswith(("dense_", "moe_"))]
 
 
 def check(case, generation, core, tmp_path):
