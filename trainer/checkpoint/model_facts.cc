@@ -6,29 +6,12 @@
 #include <utility>
 
 #include "converters/families/family_registry.h"
-#include "core/base/status.h"
 
 namespace ckpt::trainer {
 namespace {
 
 using layout::Configuration;
 using layout::Value;
-
-// Tensors that the trainer has and no table names: biases of norms, learned positions.
-Status CheckHasNames(const ModelConfig& model) {
-  Status status;
-  if (model.normalization != Normalization::kRmsNorm) {
-    status.Add(Error(ErrorKind::kUnsupported, "the norms are not RMS norms")
-                   .Expected("normalization RMSNorm")
-                   .Actual("LayerNorm"));
-  }
-  if (model.learned_positions > 0) {
-    status.Add(Error(ErrorKind::kUnsupported, "positions are not rotary")
-                   .Expected("position_embedding_type rope")
-                   .Actual("learned_absolute"));
-  }
-  return std::move(status).Hint("no format has names for this model: train it without saving");
-}
 
 Configuration OfAttention(const ModelConfig& model) {
   return {{"num_attention_heads", model.num_attention_heads},
@@ -67,8 +50,7 @@ Configuration OfExperts(const ModelConfig& model) {
 
 }  // namespace
 
-Result<Configuration> ModelFacts(const ModelConfig& model) {
-  CKPT_RETURN_IF_ERROR(CheckHasNames(model));
+Configuration ModelFacts(const ModelConfig& model) {
   Configuration facts = {
       {"model_type", std::string(kModelTypeOfRuns)},
       {"of_megatron", true},
@@ -82,6 +64,9 @@ Result<Configuration> ModelFacts(const ModelConfig& model) {
       {"attention_output_bias", model.attention_output_bias},
       {"mlp_bias", model.mlp_bias},
       {"use_post_norms", model.post_layernorm},
+      {"norm_bias", model.normalization == Normalization::kLayerNorm},
+      {"learned_positions", model.learned_positions > 0},
+      {"max_position_embeddings", model.learned_positions},
   };
   facts.merge(model.mla ? OfLatentAttention(model, *model.mla) : OfAttention(model));
   facts.merge(OfExperts(model));

@@ -3,7 +3,6 @@
 #ifndef CKPT_TRAINER_CHECKPOINT_MODEL_FACTS_H_
 #define CKPT_TRAINER_CHECKPOINT_MODEL_FACTS_H_
 
-#include "core/base/result.h"
 #include "core/layout/value.h"
 #include "trainer/model/model_config.h"
 
@@ -12,9 +11,7 @@ namespace ckpt::trainer {
 // Everything that decides names and shapes is said: the table's defaults and what it knows of
 // published models have no part in it. Rows that pad the vocabulary are part of it, as of all
 // state.
-//
-// Errors: kUnsupported (no table has names for a part of the model; all of them).
-Result<layout::Configuration> ModelFacts(const ModelConfig& model);
+[[nodiscard]] layout::Configuration ModelFacts(const ModelConfig& model);
 
 }  // namespace ckpt::trainer
 

@@ -91,6 +91,14 @@ void ReadAttention(SettingsReader& settings, ModelConfig& config) {
   mla.norm_epsilon = settings.Number("latent_norm_epsilon", config.norm_epsilon);
   if (is_latent) config.mla = mla;
 
+  // Megatron would norm these with LayerNorm, too, which the trainer does not.
+  const bool norms_more = config.qk_layernorm || is_latent || config.post_layernorm;
+  if (norms_more && config.normalization == Normalization::kLayerNorm) {
+    settings.Refuse("normalization",
+                    "is not that of norms of queries, keys and latents, and of norms behind",
+                    "RMSNorm");
+  }
+
   if (is_latent) {
     config.kv_channels = mla.qk_head_dim + mla.qk_pos_emb_head_dim;
     if (settings.Int("kv_channels", config.kv_channels) != config.kv_channels) {

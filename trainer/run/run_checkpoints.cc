@@ -212,10 +212,13 @@ StateInMemory RunCheckpoints::Staged() const {
 // A repository's names are those of the published model, whatever the trainer would call it.
 Result<SavedTensors> RunCheckpoints::PlanTensors(const TrainingRun& run) const {
   const trainer::ModelConfig& model = run_.train.model;
-  CKPT_ASSIGN_OR_RETURN(layout::Configuration facts,
-                        run_format_ != nullptr
-                            ? trainer::ModelFacts(model)
-                            : ReadPublishedConfig(storage_, assets_, model.padded_vocab_size));
+  layout::Configuration facts;
+  if (run_format_ != nullptr) {
+    facts = trainer::ModelFacts(model);
+  } else {
+    CKPT_ASSIGN_OR_RETURN(facts,
+                          ReadPublishedConfig(storage_, assets_, model.padded_vocab_size));
+  }
   DescribeForm({run.args.begin(), run.args.end()}, facts);
   return PlanSavedTensors(Staged(), facts,
                           {.format = &format_,

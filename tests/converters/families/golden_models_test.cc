@@ -347,6 +347,7 @@ TEST(GoldenTorchDist, ModelsOfMegatronCoreMatchTheirConfiguration) {
       }
     }
     args["num_experts"] = args["num_moe_experts"];
+    args["max_position_embeddings"] = args["max_sequence_length"];
     args["swiglu"] = args.contains("gated_linear_unit") ? args["gated_linear_unit"] : Value(false);
     if (args.contains("share_embeddings_and_output_weights")) {
       args["untie_embeddings_and_output_weights"] =

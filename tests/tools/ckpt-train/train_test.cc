@@ -245,16 +245,24 @@ TEST_F(TrainTest, WhatNoSaveCanHoldEndsTheRunBeforeItsFirstStep) {
   EXPECT_EQ(said.out, "");
 }
 
-TEST_F(TrainTest, AModelWithoutNamesInAnyFormatEndsTheRunBeforeItsFirstStep) {
-  TrainOptions options = Options(1, {"log_interval=1", "normalization=LayerNorm"});
-  options.run.save = In("out").string();
-  const Said said = Call(RunTrain, options);
-  EXPECT_THAT(said.code.status(), FailsWith(ErrorKind::kUnsupported));
-  EXPECT_THAT(said.code.status().ToString(), HasSubstr("LayerNorm"));
-  EXPECT_THAT(said.code.status().ToString(), HasSubstr("train it without saving"));
-  EXPECT_EQ(said.out, "");
-  options.run.save.clear();
-  EXPECT_TRUE(Call(RunTrain, options).IsDone());
+TEST_F(TrainTest, AModelWithLayerNormIsSavedAndGoesOn) {
+  for (const char* format : {"fsdp_dtensor", "torch_dist"}) {
+    SCOPED_TRACE(format);
+    TrainOptions options = Options(2, {"log_interval=1", "train_iters=4", "normalization=LayerNorm",
+                                       std::string("save_format=") + format});
+    options.run.save = In(format).string();
+    options.run.set.emplace_back("exit_interval=2");
+    const Said first = Call(RunTrain, options);
+    ASSERT_TRUE(first.IsDone()) << first.code.status().ToString();
+    TrainOptions rest;
+    rest.common = options.common;
+    rest.run.ranks = 1;
+    rest.run.load = options.run.save;
+    rest.run.set = {"prove=true"};
+    const Said second = Call(RunTrain, rest);
+    ASSERT_TRUE(second.IsDone()) << second.code.status().ToString();
+    EXPECT_THAT(second.out + second.err, HasSubstr("proved"));
+  }
 }
 
 TEST_F(TrainTest, RefusesAFolderThatAnotherRunSavesIn) {
