@@ -1,4 +1,6 @@
 """Real Megatron-Core goes on from training runs of ours: its distributed optimizer takes every key and value, and saves the same."""
+import json
+
 import pytest
 import torch
 
@@ -12,9 +14,10 @@ from megatron_keys_test import load_tensors
 RUNS = [c for c in golden.cases("fsdp_dtensor") if c.name.startswith(("dense_", "moe_"))]
 
 
-def check(case, generation, core, tmp_path):
+def check(run, generation, core, tmp_path):
+    """It loads the run, stored by us as this generation, and saves the same."""
     ours, own = tmp_path / "ours", tmp_path / "own"
-    tools.convert("fsdp-to-torch-dist", case / "ckpt", ours, "--transformer-impl", "local", "--dtype", "bfloat16",
+    tools.convert("fsdp-to-torch-dist", run, ours, "--transformer-impl", "local", "--dtype", "bfloat16",
                   "--torch-dist-generation", generation)
     (folder,) = ours.glob("iter_*")
     done = tools.peer("2.15.0", "megatron_core.py", core(VERSIONS[generation]), folder, tmp_path / "live.pt", own, "--sequential", timeout=120)
@@ -31,9 +34,23 @@ def check(case, generation, core, tmp_path):
             assert torch.equal(got[key], main.to(value.dtype)), key
 
 
+@pytest.mark.parametrize("generation", VERSIONS)
+def test_takes_a_run_with_layer_norms(generation, core, tmp_path):
+    tokens = tmp_path / "tokens.jsonl"
+    tokens.write_text(json.dumps({"input_ids": [i % 60 for i in range(200)]}) + "\n")
+    settings = {"num_layers": 2, "hidden_size": 32, "ffn_hidden_size": 48, "num_attention_heads": 4, "vocab_size": 64, "normalization": "LayerNorm",
+                "swiglu": False, "add_bias_linear": True, "untie_embeddings_and_output_weights": False, "bf16": True, "lr": 1e-3,
+                "seq_length": 16, "global_batch_size": 2, "micro_batch_size": 1, "train_iters": 3, "data_path": tokens,
+                "transformer_impl": "local"}
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value) if isinstance(value, bool) else value}")]
+    code, _, stderr = tools.run("ckpt-train", "--ranks", 2, "--save", tmp_path / "run", *words)
+    assert code == 0, stderr
+    check(tmp_path / "run", generation, core, tmp_path)
+
+
 @pytest.mark.parametrize("case", RUNS, ids=golden.name)
 def test_takes_weights_optimizer_and_schedule(case, core, tmp_path):
-    check(case, "compat", core, tmp_path)
+    check(case / "ckpt", "compat", core, tmp_path)
 
 
 FORM = ("--optimizer-form", "fully_sharded_model_space")
@@ -99,4 +116,4 @@ def test_experts_with_an_optimizer_of_their_own(generation, core, tmp_path):
 
 @pytest.mark.parametrize("case", [c for c in RUNS if c.name in ("dense_tied_fsdp4", "moe_ep2_fsdp4")], ids=golden.name)
 def test_the_newer_version_does_too(case, core, tmp_path):
-    check(case, "0.19", core, tmp_path)
+    check(case / "ckpt", "0.19", core, tmp_path)

@@ -152,7 +152,6 @@ TEST_F(TorchDistTest, HoldsEveryGoldenModelAndGivesItBack) {
 // tensor and object for object. Of everything else the reason is known.
 TEST_F(TorchDistTest, IsWhatMegatronCoreWrote) {
   const std::map<std::string, std::string> refused = {
-      {"gpt2_style_core016", "the norms are not RMS norms"},
       {"mtp_core016", "the model predicts several tokens"}};
   int num_models = 0;
   for (const std::string& name : testing::GoldenCases("torch_dist")) {
@@ -170,7 +169,7 @@ TEST_F(TorchDistTest, IsWhatMegatronCoreWrote) {
       EXPECT_THAT(Convert(there), FailsWith(ErrorKind::kNotFound));
       continue;
     }
-    const Result<Configuration> config = ConfigFromMegatronArgs(*args);
+    Result<Configuration> config = ConfigFromMegatronArgs(*args);
     if (const auto why = refused.find(name); why != refused.end()) {
       EXPECT_THAT(config, FailsWith(ErrorKind::kUnsupported));
       EXPECT_THAT(config.status().ToString(), HasSubstr(why->second));
@@ -178,6 +177,8 @@ TEST_F(TorchDistTest, IsWhatMegatronCoreWrote) {
       continue;
     }
     ASSERT_THAT(config, IsOk());
+    // Rows that pad the vocabulary are random in one of them, and would be left out.
+    (*config)["vocab_size"] = (*config)["padded_vocab_size"];
     there.model.assets = WriteConfig(*config);
     ASSERT_THAT(Convert(there), IsOk());
     ConvertOptions back = ToTorchDist(there.target, "fsdp_dtensor");

@@ -77,7 +77,7 @@ def config_of(args):
         num_layers=args.num_layers, hidden_size=args.hidden_size, ffn_hidden_size=args.ffn_hidden_size,
         num_attention_heads=args.num_attention_heads, kv_channels=args.kv_channels, normalization=args.normalization,
         num_query_groups=args.num_query_groups if args.group_query_attention else None,
-        layernorm_epsilon=getattr(args, "norm_epsilon", None) or args.layernorm_epsilon, gated_linear_unit=args.swiglu, activation_func=F.silu,
+        layernorm_epsilon=getattr(args, "norm_epsilon", None) or args.layernorm_epsilon, gated_linear_unit=args.swiglu, activation_func=F.silu if args.swiglu else F.gelu,
         add_bias_linear=args.add_bias_linear, add_qkv_bias=args.add_qkv_bias, qk_layernorm=args.qk_layernorm,
         tensor_model_parallel_size=args.tensor_model_parallel_size, pipeline_model_parallel_size=args.pipeline_model_parallel_size,
         virtual_pipeline_model_parallel_size=getattr(args, "virtual_pipeline_model_parallel_size", None),
@@ -123,7 +123,7 @@ def build(args):
     spec = gpt_layer_specs.get_gpt_decoder_block_spec(
         config, use_transformer_engine=False, **only(gpt_layer_specs.get_gpt_decoder_block_spec, normalization=args.normalization))
     return GPTModel(config=config, transformer_layer_spec=spec, vocab_size=args.padded_vocab_size,
-                    max_sequence_length=args.max_position_embeddings, position_embedding_type="rope",
+                    max_sequence_length=args.max_position_embeddings, position_embedding_type=args.position_embedding_type,
                     share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights).to(config.params_dtype)
 
 
