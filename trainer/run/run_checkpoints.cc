@@ -216,8 +216,7 @@ Result<SavedTensors> RunCheckpoints::PlanTensors(const TrainingRun& run) const {
   if (run_format_ != nullptr) {
     facts = trainer::ModelFacts(model);
   } else {
-    CKPT_ASSIGN_OR_RETURN(facts,
-                          ReadPublishedConfig(storage_, assets_, model.padded_vocab_size));
+    CKPT_ASSIGN_OR_RETURN(facts, ReadPublishedConfig(storage_, assets_, model.padded_vocab_size));
   }
   DescribeForm({run.args.begin(), run.args.end()}, facts);
   return PlanSavedTensors(Staged(), facts,
