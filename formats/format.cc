@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/base/bytes.h"
 #include "core/base/quote.h"
 
 namespace ckpt {
@@ -24,7 +25,24 @@ Result<PlannedCheckpoint> PlanWeights(const Format& format, WeightsRequest reque
                  fmt::format("{} checkpoints cannot be written by this build", format.name));
   }
   CKPT_RETURN_IF_ERROR(CheckForms(format, request.forms));
-  return format.plan_weights(std::move(request));
+  if (format.assets_directory.empty()) return format.plan_weights(std::move(request));
+  std::vector<SideText> texts = std::exchange(request.side_texts, {});
+  CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned, format.plan_weights(std::move(request)));
+  AddSideTexts(format, planned.checkpoint_directory, std::move(texts), planned.plan);
+  return planned;
+}
+
+void AddSideTexts(const Format& format, std::string_view directory, std::vector<SideText> texts,
+                  WritePlan& plan) {
+  for (const SideText& text : texts) {
+    const std::string below = directory.empty() ? std::string() : fmt::format("{}/", directory);
+    const ByteSpan content = AsBytes(text.content);
+    plan.files.push_back({.name = fmt::format("{}{}/{}", below, format.assets_directory, text.name),
+                          .size_bytes = content.size()});
+    plan.literals.push_back({.file = static_cast<std::uint32_t>(plan.files.size() - 1),
+                             .offset_bytes = 0,
+                             .bytes = Bytes(content.begin(), content.end())});
+  }
 }
 
 Status CheckForms(const Format& format, const ChosenForms& forms) {

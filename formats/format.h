@@ -160,6 +160,11 @@ Result<std::unique_ptr<CheckpointSource>> OpenAs(const Format& format, Storage& 
 // Errors: kUsage (the format has no such option, or the option no such value).
 Status CheckForms(const Format& format, const ChosenForms& forms);
 
+// Adds files of new content to `plan`, where the format keeps those of a published model.
+// `directory` is the checkpoint's own there. REQUIRES: `assets_directory` is not empty.
+void AddSideTexts(const Format& format, std::string_view directory, std::vector<SideText> texts,
+                  WritePlan& plan);
+
 // `format.plan_weights`. Errors: kUnsupported (this build does not write the format), kUsage (a
 // form that the format does not have), and those of `plan_weights`.
 Result<PlannedCheckpoint> PlanWeights(const Format& format, WeightsRequest request);

@@ -73,7 +73,7 @@ Result<ConvertReport> BeginReport(const PreparedConversion& prepared) {
   ConvertReport report;
   report.source_format = prepared.model.checkpoint->format->name;
   report.target_format = prepared.to.container->container();
-  for (const GlobalTensor& tensor : prepared.model.source().index().tensors()) {
+  for (const GlobalTensor& tensor : prepared.model.checkpoint->source->index().tensors()) {
     ++report.source_tensors;
     CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
     report.source_bytes += bytes;

@@ -14,6 +14,7 @@
 #include "core/base/glob.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
+#include "core/base/warning.h"
 #include "core/base/wildcard.h"
 #include "core/checkpoint/no_match.h"
 #include "core/checkpoint/validate.h"
@@ -133,6 +134,24 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
   DescribeForm(args, model.config);
   if (!options.model_type.empty()) model.config["model_type"] = options.model_type;
   if (options.with_vocabulary_padding) CountVocabularyPadding(model.config);
+  return OkStatus();
+}
+
+// Decodes weights that the configuration calls quantised. It says nothing of the values then.
+Status DecodeQuantised(ModelSource& model) {
+  const std::string place = model.checkpoint->path.string();
+  Result<DecodedWeights> decoded = DecodeWeights(model.checkpoint->source, model.config);
+  if (!decoded.ok()) return std::move(decoded).status().File(place);
+  model.decoded = *std::move(decoded);
+  if (!model.decoded.source) return OkStatus();
+  std::erase_if(model.config, [](const auto& entry) {
+    return entry.first.starts_with(std::string(kQuantizationConfig) + ".");
+  });
+  model.warnings.push_back(
+      Warning(ErrorKind::kDtypeMismatch,
+              fmt::format("{} weights are stored as {}, and were decoded to bfloat16",
+                          model.decoded.weights, model.decoded.method),
+              place));
   return OkStatus();
 }
 
@@ -402,9 +421,23 @@ Result<ModelSource> UnderstandModel(Storage& storage,
                                     const OpenModelOptions& options) {
   CKPT_ASSIGN_OR_RETURN(ModelSource model, OpenIntact(storage, std::move(checkpoint)));
   CKPT_RETURN_IF_ERROR(ReadConfiguration(storage, options, model));
+  CKPT_RETURN_IF_ERROR(DecodeQuantised(model));
   CKPT_RETURN_IF_ERROR(FindTable(storage, options, model));
   CKPT_RETURN_IF_ERROR(MatchWeights(options, model));
   return model;
+}
+
+std::shared_ptr<const OpenedCheckpoint> SeeDecoded(
+    Storage& storage, std::shared_ptr<const OpenedCheckpoint> checkpoint) {
+  ModelSource model;
+  model.checkpoint = std::move(checkpoint);
+  if (!ReadConfiguration(storage, {}, model).ok() || !DecodeQuantised(model).ok() ||
+      !model.decoded.source) {
+    return model.checkpoint;
+  }
+  OpenedCheckpoint seen = *model.checkpoint;
+  seen.source = model.decoded.source;
+  return std::make_shared<const OpenedCheckpoint>(std::move(seen));
 }
 
 layout::Configuration ModelSource::layout_config() const {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "converters/quantised/decoded_weights.h"
 #include "converters/verbs/side_files.h"
 #include "core/base/result.h"
 #include "core/io/storage.h"
@@ -54,7 +55,10 @@ struct StoredTensor {
 
 struct ModelSource {
   std::shared_ptr<const OpenedCheckpoint> checkpoint;
+  // Its weights as the model has them, where they are stored quantised.
+  DecodedWeights decoded;
   Path assets;  // empty if there are none
+  // Without `quantization_config`, if the weights were decoded.
   layout::Configuration config;
   // Keys of config.json that the model's class ignores, if `family` is a table of the user's, which
   // may read them.
@@ -67,9 +71,12 @@ struct ModelSource {
   // Tensors and objects that the model's weights do not need.
   std::vector<LeftOutEntry> left_out;
   std::shared_ptr<const Manifest> manifest;  // our manifest; null if the checkpoint has none
-  std::vector<Problem> warnings;             // of ValidateIndex: what a reader should know of
+  // What a reader should know of: findings of ValidateIndex, weights that were decoded.
+  std::vector<Problem> warnings;
 
-  [[nodiscard]] const CheckpointSource& source() const { return *checkpoint->source; }
+  [[nodiscard]] const CheckpointSource& source() const {
+    return decoded.source ? *decoded.source : *checkpoint->source;
+  }
   // What `family` reads.
   [[nodiscard]] layout::Configuration layout_config() const;
 };
@@ -78,17 +85,22 @@ struct ModelSource {
 //
 // The configuration is `config.json` in `assets`, in the checkpoint's own directory or in its
 // `hf_assets`; without one it is derived from the `args` that Megatron stores, and without them it is
-// `options.config`.
+// `options.config`. Weights that it calls quantised are decoded.
 //
-// Errors: those of OpenCheckpoint; every error that ValidateIndex finds; kNotFound (no
-// configuration), kUnsupported (no table for the family), kUnmapped, kMissing, kShapeMismatch; all
-// at once. kUsage (a glob matches nothing, --rename names no key).
+// Errors: those of OpenCheckpoint; every error that ValidateIndex finds; those of DecodeWeights;
+// kNotFound (no configuration), kUnsupported (no table for the family), kUnmapped, kMissing,
+// kShapeMismatch; all at once. kUsage (a glob matches nothing, --rename names no key).
 Result<ModelSource> OpenModel(Storage& storage, const Path& path, const OpenModelOptions& options);
 
 // The same for a checkpoint that is open already; `options.open` is not looked at.
 Result<ModelSource> UnderstandModel(Storage& storage,
                                     std::shared_ptr<const OpenedCheckpoint> checkpoint,
                                     const OpenModelOptions& options);
+
+// The checkpoint with the weights decoded that its own configuration calls quantised. Itself if there
+// are none, if no configuration says so, or if they are not what it says.
+std::shared_ptr<const OpenedCheckpoint> SeeDecoded(
+    Storage& storage, std::shared_ptr<const OpenedCheckpoint> checkpoint);
 
 // Why an entry that --only and --drop leave out is left out.
 inline constexpr std::string_view kLeftOutOnRequest = "left out on request";

@@ -183,17 +183,18 @@ Result<WritePlan> PlanAnyTensors(const SavedTensors& saved, std::vector<RunObjec
                                        .json = std::move(object.value.json),
                                        .numbers = std::move(object.value.numbers)});
   }
-  std::vector<WriteCopy> beside;
+  CarriedFiles beside;
   if (format.is_one_file) {
     for (WriteCopy& copy : files.copies) {
       copy.name = fmt::format("{}/{}", format.assets_directory, copy.name);
     }
-    beside = std::exchange(files.copies, {});
+    beside = std::exchange(files, {});
   }
   request.side_files = std::move(files.copies);
   request.side_texts = std::move(files.texts);
   CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint created, PlanWeights(format, std::move(request)));
-  std::ranges::move(beside, std::back_inserter(created.plan.copies));
+  std::ranges::move(beside.copies, std::back_inserter(created.plan.copies));
+  AddSideTexts(format, "", std::move(beside.texts), created.plan);
   CKPT_RETURN_IF_ERROR(CutItems(rows, created.plan));
   return std::move(created.plan);
 }
@@ -249,6 +250,7 @@ Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run
                                                          .side_files = std::move(files.copies),
                                                          .objects = saved.objects,
                                                          .forms = saved.target.forms}));
+    AddSideTexts(*saved.target.format, "", std::move(files.texts), save.plan.write);
   } else {
     std::vector<RunObject> objects;
     if (of_run != nullptr) {

@@ -242,10 +242,12 @@ Result<CarriedFiles> CarrySideFiles(Storage& storage, const Path& repository,
       CKPT_ASSIGN_OR_RETURN(files.index, ReadSmallFile(storage, path, kMaxIndexBytes));
       continue;
     }
-    if (name == kHfConfigName && options.dtype && options.target->needs_config) {
+    const bool says_dtype = options.dtype && options.target->needs_config;
+    if (name == kHfConfigName && (says_dtype || options.is_decoded)) {
       CKPT_ASSIGN_OR_RETURN(const std::string config,
                             ReadSmallFile(storage, path, kMaxHfConfigBytes));
-      std::string described = DescribeDtype(config, *options.dtype);
+      std::string described = says_dtype ? DescribeDtype(config, *options.dtype) : config;
+      if (options.is_decoded) described = RemoveMember(described, kQuantizationConfig);
       if (described != config) {
         files.texts.push_back({.name = name, .content = std::move(described)});
         continue;

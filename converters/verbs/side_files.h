@@ -1,5 +1,5 @@
 // The files of a published model that hold no weights: they travel with the weights, byte for byte.
-// Only a config.json that would make readers round the weights is changed.
+// Only a config.json that would make readers round or decode the weights is changed.
 #ifndef CKPT_CONVERTERS_VERBS_SIDE_FILES_H_
 #define CKPT_CONVERTERS_VERBS_SIDE_FILES_H_
 
@@ -57,6 +57,8 @@ struct CarryOptions {
   // The dtype of the target's weights. Where the target's readers go by config.json, it must say
   // this one, or they round the weights to another. Nothing: it does already.
   std::optional<DType> dtype = {};
+  // The weights are plain, also where config.json calls them quantised: it must not.
+  bool is_decoded = false;
   // Leave out the index of the weights' files in every format: the weights are others.
   bool drops_index = false;
 };

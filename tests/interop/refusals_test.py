@@ -96,15 +96,6 @@ def test_overwrite_spares_what_somebody_added(tmp_path):
     assert tools.digests(target) == before
 
 
-@pytest.mark.parametrize("case", golden.quantised(), ids=golden.name)
-def test_quantised_weights_are_refused_before_a_name_is_looked_at(case, tmp_path):
-    code, document, stderr = tools.run("ckpt-convert", "hf-to-fsdp", case / "ckpt", tmp_path / "out", "--json")
-    assert code == 3, (code, stderr)
-    assert [e["kind"] for e in document["errors"]] == ["unsupported"], document["errors"]
-    assert "fp8" in str(document["errors"])
-    assert list(tmp_path.iterdir()) == []
-
-
 def refusal(verb, source, target, *options):
     """The one error of a conversion that cannot be, in the document and on standard error."""
     code, document, stderr = tools.run("ckpt-convert", verb, source, target, *options, "--json")

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "converters/verbs/model_source.h"
 #include "core/base/scratch.h"
 #include "core/base/units.h"
 #include "core/exec/nest_reader.h"
@@ -121,6 +122,12 @@ Status ComparePair(DiffSide& a, DiffSide& b, const TensorDiffOptions& options,
   return status;
 }
 
+Result<std::shared_ptr<const OpenedCheckpoint>> SeeValues(
+    Storage& storage, std::shared_ptr<const OpenedCheckpoint> checkpoint) {
+  CKPT_ASSIGN_OR_RETURN(checkpoint, ckpt::SeeParameters(std::move(checkpoint)));
+  return SeeDecoded(storage, std::move(checkpoint));
+}
+
 }  // namespace
 
 DiffSide::DiffSide(Storage& storage, Path path)
@@ -139,7 +146,7 @@ Result<std::unique_ptr<DiffSide>> DiffSide::Open(Storage& storage, const Path& p
 }
 
 Status DiffSide::SeeParameters() {
-  CKPT_ASSIGN_OR_RETURN(opened_, ckpt::SeeParameters(opened_));
+  CKPT_ASSIGN_OR_RETURN(opened_, SeeValues(*storage_, opened_));
   sees_parameters_ = true;
   return OkStatus();
 }
@@ -153,7 +160,7 @@ Status DiffSide::OpenUnproved() {
     unproved_ = std::move(unproved);
     return OkStatus();
   }
-  CKPT_ASSIGN_OR_RETURN(unproved_, ckpt::SeeParameters(std::move(unproved)));
+  CKPT_ASSIGN_OR_RETURN(unproved_, SeeValues(*unproved_storage_, std::move(unproved)));
   return OkStatus();
 }
 

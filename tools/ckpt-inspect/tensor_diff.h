@@ -27,8 +27,8 @@ class DiffSide {
 
   [[nodiscard]] const std::shared_ptr<const OpenedCheckpoint>& opened() const { return opened_; }
 
-  // Sees the tensors of each parameter in what an optimizer keeps. Errors: those of SeeParameters
-  // (stored_run.h), and nothing changes then.
+  // Sees the tensors of each parameter in what an optimizer keeps, and quantised weights decoded.
+  // Errors: those of SeeParameters (stored_run.h), and nothing changes then.
   Status SeeParameters();
   // Gives up checksums altogether, because of `damage`. Errors: those of OpenCheckpoint.
   Status Distrust(const Status& damage) CKPT_EXCLUDES(mutex_);

@@ -71,6 +71,18 @@ void DropCopies(const std::vector<ManifestShard>& original, ModelView& view) {
   view = std::move(kept);
 }
 
+// The files of the source, without the scales of weights that were decoded.
+std::vector<ManifestShard> ShardsOf(const ModelSource& model) {
+  std::vector<ManifestShard> shards =
+      model.checkpoint->format->describe_shards(*model.checkpoint->source);
+  for (ManifestShard& shard : shards) {
+    std::erase_if(shard.tensors, [&](const std::string& key) {
+      return model.source().index().FindTensor(key) == nullptr;
+    });
+  }
+  return shards;
+}
+
 // What the manifest of the target says about where it came from. A checkpoint that was converted
 // before passes on what its own manifest says, so that the way back leads to the first origin.
 ManifestOrigin DescribeOrigin(const ModelSource& model) {
@@ -80,7 +92,7 @@ ManifestOrigin DescribeOrigin(const ModelSource& model) {
     origin = *model.manifest->origin;
   } else {
     origin.format = format.name;
-    if (format.keeps_shards()) origin.shards = format.describe_shards(model.source());
+    if (format.keeps_shards()) origin.shards = ShardsOf(model);
     for (const auto& [name, value] : model.match.layout.choices) origin.choices[name] = value;
   }
   if (model.family) origin.choices["family"] = model.family->name;
@@ -283,9 +295,12 @@ Status AddSideFiles(Storage& storage, const Format& target, PreparedConversion& 
   CKPT_RETURN_IF_ERROR(CheckFetched(storage, model.assets, files.carried));
   prepared.left_out_files = LeftOutFiles(model, std::move(files.left_out));
   CarryOptions options = {.target = &target};
-  const bool was_cast = prepared.origin.choices.contains("cast");
+  const bool was_cast =
+      prepared.origin.choices.contains("cast") || prepared.origin.choices.contains("decoded");
   const bool is_same_model = model.manifest && model.manifest->origin && !was_cast;
   if (!is_same_model) options.dtype = MainDtype(request.tensors);
+  options.is_decoded = model.family != nullptr;
+  options.drops_index = model.decoded.source != nullptr;
   CKPT_ASSIGN_OR_RETURN(CarriedFiles carried,
                         CarrySideFiles(storage, model.assets, files.carried, options));
   request.side_files = std::move(carried.copies);
@@ -369,6 +384,7 @@ Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& 
   // The manifest records the dtype, so that a conversion back describes the weights as they are
   // now.
   if (prepared.changes_dtype) prepared.origin.choices["cast"] = "true";
+  if (model.decoded.source) prepared.origin.choices["decoded"] = model.decoded.method;
   return view;
 }
 
@@ -393,7 +409,9 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
   request.files = options.files;
   request.max_file_bytes = options.max_shard_bytes;
   request.zstd_level = options.zstd_level;
-  return PlanRunInRoot(target, std::move(request));
+  CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned, PlanRunInRoot(target, std::move(request)));
+  AddSideTexts(target, planned.checkpoint_directory, std::move(weights.side_texts), planned.plan);
+  return planned;
 }
 
 Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& options,

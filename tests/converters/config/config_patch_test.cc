@@ -21,6 +21,21 @@ TEST(ConfigPatch, LeavesOtherTextsAlone) {
   }
 }
 
+TEST(ConfigPatch, RemovesOneMemberAndNothingElse) {
+  struct Case {
+    const char* json;
+    const char* want;
+  };
+  for (const Case& c : {Case{"{\n  \"a\": 1,\n  \"q\": {\"b\": [\"}\", 2]},\n  \"c\": 3\n}\n",
+                             "{\n  \"a\": 1,\n  \"c\": 3\n}\n"},
+                        Case{"{\n  \"a\": 1,\n  \"q\": {\"b\": {}}\n}\n", "{\n  \"a\": 1\n}\n"},
+                        Case{"{\n  \"q\" : null ,\n  \"c\": 3\n}", "{\n  \"c\": 3\n}"},
+                        Case{"{\"q\":12}", "{}"}, Case{"{ \"q\": \"text, }\" }", "{ }"},
+                        Case{"{\"a\": {\"q\": 1}}", "{\"a\": {\"q\": 1}}"}, Case{"{}", "{}"}}) {
+    EXPECT_EQ(RemoveMember(c.json, "q"), c.want) << c.json;
+  }
+}
+
 TEST(ConfigPatch, DescribesBothSpellings) {
   EXPECT_EQ(
       DescribeDtype("{\"torch_dtype\": \"float16\", \"dtype\": \"float16\"}", DType::kBfloat16),

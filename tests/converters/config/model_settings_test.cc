@@ -468,10 +468,13 @@ TEST(ModelSettings, NameTheFamiliesOfWhichTheyAre) {
   EXPECT_NE(settings.status().first().hint.find("qwen3_moe"), std::string::npos);
 }
 
-TEST(ModelSettings, RefuseQuantisedWeights) {
+TEST(ModelSettings, DoNotAskHowWeightsAreStored) {
   Configuration config = TinyQwen2();
+  const auto plain = ModelSettings(config);
   config["quantization_config.quant_method"] = "fp8";
-  EXPECT_THAT(ModelSettings(config), FailsWith(ErrorKind::kUnsupported));
+  const auto quantised = ModelSettings(config);
+  ASSERT_THAT(quantised, IsOk());
+  EXPECT_EQ(*quantised, *plain);
 }
 
 }  // namespace

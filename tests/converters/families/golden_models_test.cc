@@ -2,8 +2,9 @@
 // Megatron-Core wrote.
 
 #include <algorithm>
-#include <cstring>
 #include <map>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,12 @@
 #include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
 #include "converters/families/family_registry.h"
+#include "converters/quantised/decoded_weights.h"
 #include "core/base/hash.h"
+#include "core/checkpoint/read.h"
 #include "core/layout/compose.h"
 #include "core/layout/match.h"
+#include "formats/registry/registry.h"
 #include "tests/core/layout/apply_nest.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
@@ -49,39 +53,26 @@ std::vector<GlobalTensor> TensorsOf(const std::map<std::string, GoldenTensor>& g
 
 std::string Describe(const std::vector<Problem>& problems) { return Status(problems).ToString(); }
 
-// The tensors of a small safetensors repository, by name.
-std::map<std::string, Bytes> ReadRepository(const Path& directory) {
+// The values of all tensors, by name.
+std::map<std::string, Bytes> ReadAll(const CheckpointSource& source) {
   std::map<std::string, Bytes> tensors;
-  const auto entries = PosixStorage().List(directory);
-  EXPECT_THAT(entries, IsOk());
-  for (const DirectoryEntry& entry : *entries) {
-    if (!entry.name.ends_with(".safetensors")) continue;
-    const std::string file = ReadText(directory / entry.name);
-    std::uint64_t header_bytes = 0;
-    std::memcpy(&header_bytes, file.data(), 8);
-    const auto json =
-        JsonDocument::Parse(std::string_view(file).substr(8, header_bytes), entry.name);
-    EXPECT_THAT(json, IsOk());
-    const auto members = json->root().Members();
-    for (const auto& [name, tensor] : *members) {
-      if (name == "__metadata__") continue;
-      const auto offsets = tensor.At("data_offsets").value().Int64Array().value();
-      const ByteSpan data = AsBytes(file).subspan(8 + header_bytes);
-      const ByteSpan bytes = data.subspan(static_cast<std::size_t>(offsets[0]),
-                                          static_cast<std::size_t>(offsets[1] - offsets[0]));
-      tensors[name] = Bytes(bytes.begin(), bytes.end());
-    }
+  for (const GlobalTensor& tensor : source.index().tensors()) {
+    Bytes& values = tensors[tensor.key];
+    values.resize(NumBytes(tensor.shape, tensor.dtype));
+    EXPECT_THAT(ReadBox(source, tensor, WholeBox(tensor.shape), values, 1 << 20), IsOk());
   }
   return tensors;
 }
 
-// A golden Hugging Face model of one of the built-in families. Quantised ones need decoding before
-// any layout.
+// A golden Hugging Face model of one of the built-in families, its weights decoded.
 struct HfModel {
   std::string name;
   GoldenCase golden;
   Configuration config;
   const LayoutTable* family = nullptr;
+  std::shared_ptr<const CheckpointSource> source;
+
+  [[nodiscard]] std::span<const GlobalTensor> tensors() const { return source->index().tensors(); }
 };
 
 std::vector<HfModel> HfModels() {
@@ -92,7 +83,6 @@ std::vector<HfModel> HfModels() {
     model.golden = testing::LoadGolden("hf", name);
     const auto config = ParseHfConfig(ReadText(model.golden.path / "config.json"), "config.json");
     EXPECT_THAT(config, IsOk()) << name;
-    if (config->contains("quantization_config.quant_method")) continue;
     const auto family = FindFamily(*config);
     if (!family.ok()) {
       EXPECT_EQ(family.status().kind(), ErrorKind::kUnsupported) << name;
@@ -100,6 +90,12 @@ std::vector<HfModel> HfModels() {
     }
     model.config = *config;
     model.family = *family;
+    const auto opened = OpenCheckpoint(PosixStorage(), model.golden.path);
+    EXPECT_THAT(opened, IsOk()) << name;
+    const auto decoded = DecodeWeights(opened->source, *config);
+    EXPECT_THAT(decoded, IsOk()) << name;
+    EXPECT_EQ(decoded->source != nullptr, config->contains("quantization_config.quant_method"));
+    model.source = decoded->source ? decoded->source : opened->source;
     models.push_back(std::move(model));
   }
   return models;
@@ -123,8 +119,7 @@ TEST(GoldenHfModels, OfTheBuiltInFamiliesAreThere) { EXPECT_GE(HfModels().size()
 TEST(GoldenHfModels, MatchTheHfLayoutWithoutAProblem) {
   for (const HfModel& model : HfModels()) {
     SCOPED_TRACE(model.name);
-    const auto match =
-        layout::MatchSource(*model.family, "hf", model.config, TensorsOf(model.golden.tensors));
+    const auto match = layout::MatchSource(*model.family, "hf", model.config, model.tensors());
     ASSERT_THAT(match, IsOk());
     EXPECT_TRUE(match->problems.empty()) << Describe(match->problems);
     // Keys that are ignored on purpose: the layers that predict further tokens.
@@ -151,7 +146,7 @@ TEST(GoldenHfModels, BecomeTheTensorsOfMegatronBridge) {
     const bool is_complete = json->root().At("complete").value().Bool().value();
     const std::size_t num_unmapped = json->root().At("unmapped").value().Items().value().size();
 
-    const auto tensors = TensorsOf(model.golden.tensors);
+    const auto tensors = model.tensors();
     const auto match = layout::MatchSource(*model.family, "hf", model.config, tensors);
     ASSERT_THAT(match, IsOk());
     const auto target = layout::Resolve(*model.family, "fsdp_dtensor", model.config);
@@ -161,7 +156,7 @@ TEST(GoldenHfModels, BecomeTheTensorsOfMegatronBridge) {
     const layout::TargetDtypes dtypes =
         layout::InheritDtypes(*composition, *target, *match, tensors);
     EXPECT_TRUE(dtypes.problems.empty());
-    const std::map<std::string, Bytes> files = ReadRepository(model.golden.path);
+    const std::map<std::string, Bytes> files = ReadAll(*model.source);
 
     std::map<std::string, GoldenTensor> ours;
     std::map<std::string, Bytes> values;
@@ -210,10 +205,10 @@ TEST(GoldenHfModels, ComeBackFromEveryMegatronLayoutBitForBit) {
       {"torch_dist", {{"layer_keys", "per_layer"}, {"transformer_impl", "local"}}},
       {"trainer", {}}};
   for (const HfModel& model : HfModels()) {
-    const auto tensors = TensorsOf(model.golden.tensors);
+    const auto tensors = model.tensors();
     const auto match = layout::MatchSource(*model.family, "hf", model.config, tensors);
     ASSERT_THAT(match, IsOk());
-    const std::map<std::string, Bytes> files = ReadRepository(model.golden.path);
+    const std::map<std::string, Bytes> files = ReadAll(*model.source);
     for (const auto& [format, choices] : targets) {
       SCOPED_TRACE(model.name + " " + format);
       const auto middle = layout::Resolve(*model.family, format, model.config, choices);

@@ -186,13 +186,12 @@ Result<trainer::ModelConfig> ReadModelConfig(const layout::Configuration& hf_con
   return trainer::ParseModelConfig(settings);
 }
 
-// Golden repositories whose model the trainer computes, or the others. Those of quantised weights
-// have a twin in bfloat16.
+// Golden repositories whose model the trainer computes, or the others.
 std::vector<std::string> Cases(bool are_covered) {
   std::vector<std::string> cases;
   for (const std::string& name : GoldenCases("hf")) {
     bool is_covered = true;
-    for (const char* prefix : {"deepseekv3-fp8", "gptoss", "olmoe"}) {
+    for (const char* prefix : {"gptoss", "olmoe"}) {
       if (name.starts_with(prefix)) is_covered = false;
     }
     if (is_covered == are_covered) cases.push_back(name);

@@ -26,8 +26,9 @@ Result<layout::Configuration> ReadPublishedConfig(Storage& storage, const Path& 
 Result<CarriedFiles> PublishedFiles(Storage& storage, const Path& assets, const Format& format) {
   if (assets.empty()) return CarriedFiles();
   CKPT_ASSIGN_OR_RETURN(const SideFiles listed, ListSideFiles(storage, assets));
-  return CarrySideFiles(storage, assets, listed.carried,
-                        {.target = &format, .dtype = DType::kFloat32, .drops_index = true});
+  return CarrySideFiles(
+      storage, assets, listed.carried,
+      {.target = &format, .dtype = DType::kFloat32, .is_decoded = true, .drops_index = true});
 }
 
 }  // namespace ckpt::train

@@ -1,0 +1,362 @@
+#include "converters/quantised/decoded_weights.h"
+
+#include <map>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "converters/config/hf_config.h"
+#include "core/base/endian.h"
+#include "core/checkpoint/digest.h"
+#include "core/checkpoint/memory_source.h"
+#include "core/checkpoint/read.h"
+#include "core/checkpoint/validate.h"
+#include "core/tensor/cast.h"
+#include "formats/registry/registry.h"
+#include "tests/testing/golden.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt {
+namespace {
+
+using layout::Configuration;
+using layout::Value;
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using testing::IsOk;
+
+constexpr DType kFp8 = DType::kFloat8E4m3fn;
+const std::string kWeight = "model.layers.0.mlp.up_proj.weight";
+const std::string kScale = kWeight + "_scale_inv";
+const std::string kBlocks = "model.layers.0.mlp.experts.down_proj_blocks";
+const std::string kScales = "model.layers.0.mlp.experts.down_proj_scales";
+
+Configuration Fp8Config() {
+  return {{"quantization_config.quant_method", "fp8"},
+          {"quantization_config.fmt", "e4m3"},
+          {"quantization_config.activation_scheme", "dynamic"},
+          {"quantization_config.weight_block_size", Value::List{128, 128}}};
+}
+Configuration Mxfp4Config() { return {{"quantization_config.quant_method", "mxfp4"}}; }
+
+MemoryTensor Filled(std::string key, DType dtype, Dims shape, int byte = 0) {
+  Bytes values(NumBytes(shape, dtype), static_cast<std::byte>(byte));
+  return {.key = std::move(key), .dtype = dtype, .shape = std::move(shape), .values = values};
+}
+
+std::shared_ptr<const CheckpointSource> Source(std::vector<MemoryTensor> tensors) {
+  auto source = MakeMemorySource(std::move(tensors));
+  EXPECT_THAT(source, IsOk());
+  return *std::move(source);
+}
+
+// A repository that is wrong in one way, and what is said of it.
+struct WrongCase {
+  std::string name;
+  Configuration config;
+  std::vector<MemoryTensor> tensors;
+  ErrorKind kind;
+  std::string tensor;
+  std::string expected;
+  std::string actual;
+};
+void PrintTo(const WrongCase& c, std::ostream* os) { *os << c.name; }
+
+Configuration With(Configuration config, const std::string& name, Value value) {
+  config["quantization_config." + name] = std::move(value);
+  return config;
+}
+
+std::vector<WrongCase> WrongCases() {
+  const MemoryTensor weight = Filled(kWeight, kFp8, {129, 256});
+  const MemoryTensor scale = Filled(kScale, DType::kFloat32, {2, 2});
+  const MemoryTensor blocks = Filled(kBlocks, DType::kUint8, {2, 3, 2, 16});
+  const MemoryTensor scales = Filled(kScales, DType::kUint8, {2, 3, 2});
+  const std::vector<MemoryTensor> fp8 = {weight, scale};
+  const std::vector<MemoryTensor> mxfp4 = {blocks, scales};
+  return {
+      {"NoScale", Fp8Config(), {weight}, ErrorKind::kMissing, kWeight, kScale, "float8_e4m3fn"},
+      {"NoWeight", Fp8Config(), {scale}, ErrorKind::kMissing, kScale, kWeight, ""},
+      // As many rows as whole blocks: what `rows // scale_rows` would take.
+      {"ScaleOfWholeBlocks",
+       Fp8Config(),
+       {weight, Filled(kScale, DType::kFloat32, {1, 2})},
+       ErrorKind::kShapeMismatch,
+       kScale,
+       "[2, 2]",
+       "[1, 2]"},
+      {"ScaleOfOneDim",
+       Fp8Config(),
+       {weight, Filled(kScale, DType::kFloat32, {4})},
+       ErrorKind::kShapeMismatch,
+       kScale,
+       "[2, 2]",
+       "[4]"},
+      {"ScaleOfTheTensor",
+       Fp8Config(),
+       {weight, Filled(kScale, DType::kFloat32, {})},
+       ErrorKind::kShapeMismatch,
+       kScale,
+       "[2, 2]",
+       "[]"},
+      {"ScaleOfAnotherDtype",
+       Fp8Config(),
+       {weight, Filled(kScale, DType::kBfloat16, {2, 2})},
+       ErrorKind::kDtypeMismatch,
+       kScale,
+       "float32 [2, 2]",
+       "bfloat16 [2, 2]"},
+      {"PlainWeightWithScale",
+       Fp8Config(),
+       {Filled(kWeight, DType::kBfloat16, {129, 256}), scale},
+       ErrorKind::kDtypeMismatch,
+       kWeight,
+       "float8_e4m3fn",
+       "bfloat16"},
+      {"AnotherFloatOf8Bits",
+       Fp8Config(),
+       {Filled(kWeight, DType::kFloat8E5m2, {129, 256}), scale},
+       ErrorKind::kDtypeMismatch,
+       kWeight,
+       "float8_e4m3fn",
+       "float8_e5m2"},
+      {"VectorOfFloats8",
+       Fp8Config(),
+       {Filled(kWeight, kFp8, {129}), Filled(kScale, DType::kFloat32, {2})},
+       ErrorKind::kShapeMismatch,
+       kWeight,
+       "rows, columns",
+       "[129]"},
+      {"ExcludedModule",
+       With(Fp8Config(), "modules_to_not_convert", Value::List{"model.layers.0.mlp"}), fp8,
+       ErrorKind::kBadMetadata, kWeight, "without scales", kScale},
+      {"ExcludedByAnotherName", With(Fp8Config(), "ignored_layers", Value::List{"up_proj"}), fp8,
+       ErrorKind::kBadMetadata, kWeight, "without scales", kScale},
+      {"ExcludedIsNoList", With(Fp8Config(), "modules_to_not_convert", "mlp"), fp8,
+       ErrorKind::kBadMetadata, "", "", "mlp"},
+      {"ExcludedIsNoName", With(Fp8Config(), "modules_to_not_convert", Value::List{1}), fp8,
+       ErrorKind::kBadMetadata, "", "", "[1]"},
+      {"AnotherFormat", With(Fp8Config(), "fmt", "e5m2"), fp8, ErrorKind::kUnsupported, "", "e4m3",
+       "e5m2"},
+      {"StaticActivations", With(Fp8Config(), "activation_scheme", "static"), fp8,
+       ErrorKind::kUnsupported, "", "dynamic", "static"},
+      {"ExpertsOf4Bits", With(Fp8Config(), "expert_dtype", "fp4"), fp8, ErrorKind::kUnsupported, "",
+       "fp8", "fp4"},
+      {"NoBlockSize", With(Fp8Config(), "weight_block_size", Value()), fp8, ErrorKind::kUnsupported,
+       "", "[128, 128]", "none"},
+      {"BlockSizeOfOne", With(Fp8Config(), "weight_block_size", Value::List{128}), fp8,
+       ErrorKind::kUnsupported, "", "[128, 128]", "[128]"},
+      {"NoRowsInABlock", With(Fp8Config(), "weight_block_size", Value::List{0, 128}), fp8,
+       ErrorKind::kUnsupported, "", "[128, 128]", "[0, 128]"},
+      {"BlockSizeIsText", With(Fp8Config(), "weight_block_size", Value::List{"128", 128}), fp8,
+       ErrorKind::kUnsupported, "", "[128, 128]", "128"},
+      {"NoConfiguration", {}, fp8, ErrorKind::kMissing, kScale, "quantization_config", ""},
+      {"NoScalesOfBlocks", Mxfp4Config(), {blocks}, ErrorKind::kMissing, kBlocks, kScales, "uint8"},
+      {"NoBlocks", Mxfp4Config(), {scales}, ErrorKind::kMissing, kScales, kBlocks, ""},
+      {"ScalesOfAnotherShape",
+       Mxfp4Config(),
+       {blocks, Filled(kScales, DType::kUint8, {2, 3, 1})},
+       ErrorKind::kShapeMismatch,
+       kScales,
+       "[2, 3, 2]",
+       "[2, 3, 1]"},
+      {"ScalesWithTheBlocksBytes",
+       Mxfp4Config(),
+       {blocks, Filled(kScales, DType::kUint8, {2, 3, 2, 1})},
+       ErrorKind::kShapeMismatch,
+       kScales,
+       "[2, 3, 2]",
+       "[2, 3, 2, 1]"},
+      {"ScalesOfAnotherDtype",
+       Mxfp4Config(),
+       {blocks, Filled(kScales, DType::kFloat8E8m0fnu, {2, 3, 2})},
+       ErrorKind::kDtypeMismatch,
+       kScales,
+       "uint8 [2, 3, 2]",
+       "float8_e8m0fnu"},
+      {"BlocksOf32Bytes",
+       Mxfp4Config(),
+       {Filled(kBlocks, DType::kUint8, {2, 3, 1, 32}), scales},
+       ErrorKind::kShapeMismatch,
+       kBlocks,
+       "16]",
+       "[2, 3, 1, 32]"},
+      {"BlocksOfAnotherDtype",
+       Mxfp4Config(),
+       {Filled(kBlocks, DType::kInt8, {2, 3, 2, 16}), scales},
+       ErrorKind::kDtypeMismatch,
+       kBlocks,
+       "uint8",
+       "int8"},
+      {"ExcludedExperts", With(Mxfp4Config(), "modules_to_not_convert", Value::List{"model.*.mlp"}),
+       mxfp4, ErrorKind::kBadMetadata, kBlocks, "without scales", kScales},
+  };
+}
+
+class WrongRepository : public ::testing::TestWithParam<WrongCase> {};
+
+TEST_P(WrongRepository, IsRefusedByName) {
+  const WrongCase& wrong = GetParam();
+  const auto decoded = DecodeWeights(Source(wrong.tensors), wrong.config);
+  ASSERT_THAT(decoded, FailsWith(wrong.kind));
+  EXPECT_EQ(decoded.status().problems().size(), 1U) << decoded.status().ToString();
+  const Problem& problem = decoded.status().first();
+  EXPECT_EQ(problem.tensor, wrong.tensor);
+  EXPECT_EQ(problem.file.empty(), wrong.tensor.empty());
+  EXPECT_THAT(problem.expected, HasSubstr(wrong.expected));
+  EXPECT_THAT(problem.actual, HasSubstr(wrong.actual));
+}
+
+INSTANTIATE_TEST_SUITE_P(Quantised, WrongRepository, ::testing::ValuesIn(WrongCases()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(DecodedWeights, NamesEverythingThatIsWrongAtOnce) {
+  const auto decoded =
+      DecodeWeights(Source({Filled("a.weight", kFp8, {4, 4}), Filled("b.weight", kFp8, {4, 4}),
+                            Filled("c.weight_scale_inv", DType::kFloat32, {1, 1})}),
+                    Fp8Config());
+  ASSERT_THAT(decoded, FailsWith(ErrorKind::kMissing));
+  EXPECT_EQ(decoded.status().problems().size(), 3U);
+}
+
+// What another method stores, and weights that nobody quantised, whatever the configuration says.
+TEST(DecodedWeights, LeaveOtherWeightsAlone) {
+  const MemoryTensor plain = Filled(kWeight, DType::kBfloat16, {4, 4});
+  const MemoryTensor bytes = Filled("rng", DType::kUint8, {16});
+  for (const Configuration& config :
+       {Configuration(), Fp8Config(), Mxfp4Config(),
+        Configuration{{"quantization_config.quant_method", "gptq"}}}) {
+    const auto decoded = DecodeWeights(Source({plain, bytes}), config);
+    ASSERT_THAT(decoded, IsOk());
+    EXPECT_EQ(decoded->source, nullptr);
+    EXPECT_EQ(decoded->weights, 0U);
+  }
+}
+
+// Every value of a tensor with partial blocks in several dims, which is decoded in many parts; each
+// element has a code that depends on its place, each block a scale of its own.
+TEST(DecodedWeights, AreReadInAnyBox) {
+  const Dims shape = {3, 300, 20000};
+  const Dims grid = {3, 3, 157};
+  Bytes codes(static_cast<std::size_t>(NumElements(shape)));
+  const auto code_at = [](std::int64_t i) { return static_cast<std::uint8_t>(i * 7 % 120); };
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    codes[i] = static_cast<std::byte>(code_at(static_cast<std::int64_t>(i)));
+  }
+  Bytes scales;
+  for (std::int64_t b = 0; b < NumElements(grid); ++b) AppendLe(static_cast<float>(b + 1), scales);
+  const auto decoded = DecodeWeights(
+      Source({{.key = "e.gate_up_proj", .dtype = kFp8, .shape = shape, .values = codes},
+              {.key = "e.gate_up_proj_scale_inv",
+               .dtype = DType::kFloat32,
+               .shape = grid,
+               .values = scales},
+              Filled("norm", DType::kBfloat16, {8}, 1)}),
+      Fp8Config());
+  ASSERT_THAT(decoded, IsOk());
+  const CheckpointIndex& index = decoded->source->index();
+  ASSERT_EQ(index.tensors().size(), 2U);
+  const GlobalTensor& tensor = index.tensors()[0];
+  EXPECT_EQ(tensor.dtype, DType::kBfloat16);
+  EXPECT_EQ(tensor.shape, shape);
+  EXPECT_GT(tensor.num_chunks, 8U);
+  std::vector<Box> boxes;
+  for (const Chunk& chunk : index.chunks(tensor)) {
+    boxes.push_back(index.box(chunk));
+    EXPECT_LE(NumElements(boxes.back().sizes), 2 << 20);
+  }
+  EXPECT_TRUE(ProveCover(shape, boxes).exact());
+  for (const Box& box : {Box{{1, 100, 19000}, {2, 60, 1000}}, Box{{0, 299, 0}, {3, 1, 20000}},
+                         Box{{2, 127, 127}, {1, 2, 2}}}) {
+    Bytes values(NumBytes(box.sizes, DType::kBfloat16));
+    ASSERT_THAT(ReadBox(*decoded->source, tensor, box, values, 1 << 20), IsOk());
+    std::size_t at = 0;
+    for (std::int64_t m = box.offsets[0]; m < box.offsets[0] + box.sizes[0]; ++m) {
+      for (std::int64_t r = box.offsets[1]; r < box.offsets[1] + box.sizes[1]; ++r) {
+        for (std::int64_t c = box.offsets[2]; c < box.offsets[2] + box.sizes[2]; ++c, at += 2) {
+          const std::uint8_t code = code_at((m * 300 + r) * 20000 + c);
+          const float magnitude =
+              code < 8 ? static_cast<float>(code) / 512
+                       : std::ldexp(1 + static_cast<float>(code & 7) / 8, (code >> 3) - 7);
+          const auto scale = static_cast<float>((m * 3 + r / 128) * 157 + c / 128 + 1);
+          ASSERT_EQ(LoadLe<std::uint16_t>(values.data() + at), ToBf16Bits(magnitude * scale))
+              << m << ", " << r << ", " << c;
+        }
+      }
+    }
+  }
+}
+
+TEST(DecodedWeights, MayHaveNoElements) {
+  const auto decoded = DecodeWeights(
+      Source({Filled(kWeight, kFp8, {0, 256}), Filled(kScale, DType::kFloat32, {0, 2})}),
+      Fp8Config());
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(decoded->source->index().tensors()[0].shape, Dims({0, 256}));
+}
+
+// A block may be larger than any tensor.
+TEST(DecodedWeights, MayBeOneBlock) {
+  Bytes scale;
+  AppendLe(2.0F, scale);
+  const auto decoded = DecodeWeights(
+      Source({Filled(kWeight, kFp8, {2, 3}, 0x38),
+              {.key = kScale, .dtype = DType::kFloat32, .shape = {1, 1}, .values = scale}}),
+      With(Fp8Config(), "weight_block_size", Value::List{INT64_MAX, INT64_MAX}));
+  ASSERT_THAT(decoded, IsOk());
+  const GlobalTensor& tensor = decoded->source->index().tensors()[0];
+  Bytes values(12);
+  ASSERT_THAT(ReadBox(*decoded->source, tensor, WholeBox(tensor.shape), values, 1 << 20), IsOk());
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(LoadLe<std::uint16_t>(values.data() + 2 * i), 0x4000);
+  }
+}
+
+// The exact values that the accounts of quantised goldens list.
+TEST(GoldenQuantised, RepositoriesHaveTheValuesOfTheirAccounts) {
+  int num_repositories = 0;
+  for (const std::string& name : testing::GoldenCases("hf")) {
+    SCOPED_TRACE(name);
+    const testing::GoldenCase golden = testing::LoadGolden("hf", name);
+    const auto text = ReadSmallFile(PosixStorage(), golden.directory / "expected.json", 1 << 26);
+    ASSERT_THAT(text, IsOk());
+    const auto json = JsonDocument::Parse(*text, "expected.json");
+    ASSERT_THAT(json, IsOk());
+    const auto values = json->root().Find("dequantised");
+    if (!values) continue;
+    const auto config_text =
+        ReadSmallFile(PosixStorage(), golden.path / "config.json", kMaxHfConfigBytes);
+    ASSERT_THAT(config_text, IsOk());
+    const auto config = ParseHfConfig(*config_text, "config.json");
+    ASSERT_THAT(config, IsOk());
+    const auto opened = OpenCheckpoint(PosixStorage(), golden.path);
+    ASSERT_THAT(opened, IsOk());
+    const auto decoded = DecodeWeights(opened->source, *config);
+    ASSERT_THAT(decoded, IsOk());
+    EXPECT_TRUE(ValidateIndex(*opened->source).empty());
+    const CheckpointIndex& index = decoded->source->index();
+    const auto members = values->Members();
+    ASSERT_THAT(members, IsOk());
+    EXPECT_EQ(decoded->weights, members->size());
+    EXPECT_EQ(index.tensors().size() + members->size(), golden.tensors.size());
+    for (const auto& [key, account] : *members) {
+      SCOPED_TRACE(key);
+      const GlobalTensor* tensor = index.FindTensor(key);
+      if (tensor == nullptr) tensor = index.FindTensor(std::string(key) + "_blocks");
+      ASSERT_NE(tensor, nullptr);
+      EXPECT_EQ(tensor->dtype, DType::kBfloat16);
+      EXPECT_EQ(tensor->shape, account.At("shape").value().Int64Array().value());
+      const auto digest = DigestTensor(*decoded->source, *tensor, HashAlgorithm::kSha256, 1 << 20);
+      ASSERT_THAT(digest, IsOk());
+      EXPECT_EQ(*digest, account.At("sha256").value().Text().value());
+    }
+    ++num_repositories;
+  }
+  EXPECT_GE(num_repositories, 1);
+}
+
+}  // namespace
+}  // namespace ckpt
