@@ -338,6 +338,18 @@ Result<layout::SourceMatch> MatchBest(const ModelSource& model, const std::strin
   return std::move(*best);
 }
 
+// Of a form that only sources have, nothing is said where the source does not have it.
+void ForgetUsualForms(ModelSource& model) {
+  layout::Choices& choices = model.match.layout.choices;
+  for (const layout::Choice& choice :
+       model.family->FindNaming(model.match.layout.naming)->choices) {
+    const auto found = choices.find(choice.name);
+    const bool is_usual =
+        choice.is_of_sources && found != choices.end() && found->second == choice.values.front();
+    if (is_usual) choices.erase(found);
+  }
+}
+
 Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(const Offered offered, OfferTensors(options, model));
   CKPT_RETURN_IF_ERROR(RefuseQuantised(model, offered.tensors));
@@ -374,6 +386,7 @@ Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
   }
   match.problems.clear();
   model.match = std::move(match);
+  ForgetUsualForms(model);
   return OkStatus();
 }
 

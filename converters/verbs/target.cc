@@ -70,6 +70,7 @@ Result<layout::Choices> ChoicesOf(const Target& target, const ModelSource& model
   CKPT_ASSIGN_OR_RETURN(const layout::Naming* const naming, FindNaming(target, model));
   layout::Choices choices;
   for (const layout::Choice& choice : naming->choices) {
+    if (choice.is_of_sources) continue;
     const auto own = model.match.layout.choices.find(choice.name);
     const auto said = model.config.find(choice.name);
     const std::string* value = nullptr;
@@ -85,8 +86,8 @@ Result<layout::Choices> ChoicesOf(const Target& target, const ModelSource& model
   }
   for (const auto& [name, value] : target.choices) {
     const auto declared = std::ranges::find(naming->choices, name, &layout::Choice::name);
-    // If the family does not have this choice, any value is right.
-    if (declared == naming->choices.end()) continue;
+    // If a target of the family does not have this choice, any value is right.
+    if (declared == naming->choices.end() || declared->is_of_sources) continue;
     if (value != kOriginalChoice) {
       choices[name] = value;
       continue;

@@ -81,7 +81,8 @@ class TableParser {
     if (word == "stack") return ParseStack(rest);
     if (word == "end") return ParseEnd(rest);
     if (word == "prefix") return ParsePrefix(rest);
-    if (word == "choice") return ParseChoice(rest);
+    if (word == "choice") return ParseChoice(rest, /*is_of_sources=*/false);
+    if (word == "source_choice") return ParseChoice(rest, /*is_of_sources=*/true);
     if (word == "strip") return ParseStrip(rest);
     if (word == "ignore") return ParseIgnore(rest, /*is_bookkeeping=*/false);
     if (word == "bookkeeping") return ParseIgnore(rest, /*is_bookkeeping=*/true);
@@ -103,8 +104,9 @@ class TableParser {
     }
     return TableError("line is not a statement", word)
         .Expected(
-            "family, match, let, dim, split, logical, naming, prefix, choice, strip, ignore, "
-            "bookkeeping, object, include, if, stack, end, or NAME : AXES");
+            "family, match, let, dim, split, logical, naming, prefix, choice, source_choice, "
+            "strip, "
+            "ignore, bookkeeping, object, include, if, stack, end, or NAME : AXES");
   }
 
   // dim NAME = expr {min N}
@@ -236,9 +238,10 @@ class TableParser {
   }
 
   // choice NAME a | b
-  Status ParseChoice(std::string_view text) {
+  Status ParseChoice(std::string_view text, bool is_of_sources) {
     CKPT_ASSIGN_OR_RETURN(Naming * naming, CurrentNaming());
     Choice choice;
+    choice.is_of_sources = is_of_sources;
     choice.name = TakeWord(text);
     for (const std::string_view value : SplitTrimmed(text, '|')) choice.values.emplace_back(value);
     if (!IsIdentifier(choice.name) || choice.values.empty() || choice.values.size() > 8 ||

@@ -76,9 +76,11 @@ struct TensorRule {
 };
 
 // `choice expert_layout published | fused`: a name that conditions compare with one of its values.
+// `source_choice`: only sources have other values than the first.
 struct Choice {
   std::string name;
   std::vector<std::string> values;
+  bool is_of_sources = false;
 };
 
 // `ignore optimizer.* "why"`: keys that a source may have in addition. `bookkeeping args "why"`:

@@ -101,4 +101,7 @@ def test_megatrons_strict_first_request(case, torch_version, conversions):
     assert answer["args"]["num_layers"] == config["num_hidden_layers"]
     assert answer["args"]["hidden_size"] == config["hidden_size"]
     assert answer["args"]["num_attention_heads"] == config["num_attention_heads"]
-    assert answer["args"]["add_position_embedding"] is False or answer["args"]["position_embedding_type"] == "rope"
+    # Latent attention has an option of its own for it.
+    rope = golden.config(case).get("rope_scaling") or golden.config(case).get("rope_parameters") or {}
+    is_yarn = rope.get("rope_type") == "yarn" and "kv_lora_rank" not in golden.config(case)
+    assert answer["args"]["add_position_embedding"] is False or answer["args"]["position_embedding_type"] == ("yarn" if is_yarn else "rope")

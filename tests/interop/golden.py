@@ -29,7 +29,7 @@ def config(case):
 
 # The families whose layout tables exist; the tree holds more.
 FAMILIES = {"llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe",
-            "olmo2"}
+            "olmo2", "gpt_oss"}
 
 
 def models():

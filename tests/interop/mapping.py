@@ -3,6 +3,7 @@
 Sources: Megatron-Bridge's merge_qkv_weights for the interleave (per KV group: its query heads, then k, then v), the
 names of Megatron-Core's Transformer Engine layers, Megatron-Bridge's Gemma for norms behind attention and MLP, and Megatron-FSDP's
 split of a SwiGLU fc1 into `_w` (gate) and `_v` (up).
+For gpt-oss Megatron-Bridge's gpt_oss_bridge.py: its experts are transposed, gate and up are every other row, and Megatron-FSDP splits nothing.
 """
 import json
 import re
@@ -46,11 +47,21 @@ def _unfused_experts(tensors):
     return out
 
 
+def _gpt_oss_experts(at, rest, value):
+    """What gpt-oss stores of all experts of a layer, one by one."""
+    part, kind = re.fullmatch(r"mlp\.experts\.(gate_up|down)_proj(_bias|)", rest).groups()
+    for e, one in enumerate(value):
+        rows = one if kind else one.T
+        rows = torch.cat([rows[::2], rows[1::2]]) if part == "gate_up" else rows
+        yield f"{at}mlp.experts.linear_fc{1 if part == 'gate_up' else 2}.{'bias' if kind else 'weight'}{e}", rows
+
+
 def megatron_tensors(tensors, config):
     """Key on disk -> tensor, for a dense or mixture-of-experts model with grouped-query or latent attention."""
-    tensors = _unfused_experts(tensors)
+    is_gpt_oss = config["model_type"] == "gpt_oss"
+    tensors = tensors if is_gpt_oss else _unfused_experts(tensors)
     groups = config.get("num_key_value_heads") or config["num_attention_heads"]
-    moe_layers = {int(m[1]) for k in tensors if (m := re.match(r"model\.layers\.(\d+)\.mlp\.gate\.", k))}
+    moe_layers = {int(m[1]) for k in tensors if (m := re.match(r"model\.layers\.(\d+)\.mlp\.(gate|router)\.", k))}
     is_mla = config.get("kv_lora_rank") is not None
     latent = {"q_proj": "linear_q_proj.weight", "q_a_proj": "linear_q_down_proj.weight", "q_b_proj": "linear_q_up_proj.weight",
               "q_a_layernorm": "linear_q_up_proj.layer_norm_weight", "kv_a_proj_with_mqa": "linear_kv_down_proj.weight",
@@ -91,6 +102,13 @@ def megatron_tensors(tensors, config):
             put(at + f"self_attention.linear_proj.{m[1]}", value)
         elif m := re.fullmatch(r"self_attn\.([qk])_norm\.weight", rest):
             put(at + f"self_attention.{m[1]}_layernorm.weight", value)
+        elif is_gpt_oss and rest == "self_attn.sinks":
+            put(at + "self_attention.core_attention.softmax_offset", value)
+        elif is_gpt_oss and rest in ("mlp.router.weight", "mlp.router.bias"):
+            put(at + rest, value)
+        elif is_gpt_oss and rest.startswith("mlp.experts."):
+            for name, one in _gpt_oss_experts(at, rest, value):
+                put(name, one)
         elif rest == "mlp.gate.weight":
             put(at + "mlp.router.weight", value)
         elif rest == "mlp.gate.e_score_correction_bias":

@@ -42,11 +42,11 @@ def live_tensors(case, grouped=False):
             continue
         if name.endswith("_w"):
             name, value = name[:-2], torch.cat([value, found[key[:-2] + "_v"]])
-        if m := re.fullmatch(r"(.*\.mlp\.experts)\.linear_fc([12])\.weight(\d+)", name):
+        if m := re.fullmatch(r"(.*\.mlp\.experts)\.linear_fc([12])\.(weight|bias)(\d+)", name):
             if grouped:
-                experts.setdefault((m[1], m[2]), {})[int(m[3])] = value
+                experts.setdefault((m[1], m[2]), {})[int(m[4])] = value
                 continue
-            name = f"{m[1]}.local_experts.{m[3]}.linear_fc{m[2]}.weight"
+            name = f"{m[1]}.local_experts.{m[4]}.linear_fc{m[2]}.{m[3]}"
         out[name] = value
     for (prefix, part), one in experts.items():
         stacked = torch.stack([one[e].T for e in sorted(one)])  # [expert, columns, rows]

@@ -157,6 +157,23 @@ int TensorRanksIn(const Configuration& args) {
   return size == nullptr ? 1 : static_cast<int>(std::clamp<std::int64_t>(*size, 1, kMost));
 }
 
+// Megatron cuts the gate from the projection for SwiGLU alone. Of another gate, a tensor has what
+// each tensor rank holds of both, one rank behind the other, and nothing beside it says so.
+Status CheckGateIsWhole(const Configuration& args) {
+  const auto is_geglu = args.find("quick_geglu");
+  if (is_geglu == args.end() || is_geglu->second != layout::Value(true)) return OkStatus();
+  for (const char* name : {"tensor_model_parallel_size", "expert_tensor_parallel_size"}) {
+    CKPT_ASSIGN_OR_RETURN(const std::optional<std::int64_t> ranks, IntegerIn(args, name));
+    if (ranks.value_or(1) == 1) continue;
+    return Error(ErrorKind::kUnsupported,
+                 fmt::format("gate and up of a GEGLU are stored rank by rank: {}", name))
+        .Tensor(kArgs)
+        .Expected("1")
+        .Actual(std::to_string(*ranks));
+  }
+  return OkStatus();
+}
+
 Status ReadProgress(const CheckpointSource& source, RunDetail detail, TrainingRun& run) {
   CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
   run.args.assign(args.begin(), args.end());
@@ -175,7 +192,11 @@ Status ReadProgress(const CheckpointSource& source, RunDetail detail, TrainingRu
 
 Result<Configuration> ReadArgs(const CheckpointSource& source) {
   CKPT_ASSIGN_OR_RETURN(Configuration args, ReadStoredMembers(source, kArgs, "$object.state."));
-  return args.empty() ? megatron::ReadBridgeArgs(source) : args;
+  if (args.empty()) {
+    CKPT_ASSIGN_OR_RETURN(args, megatron::ReadBridgeArgs(source));
+  }
+  CKPT_RETURN_IF_ERROR(CheckGateIsWhole(args));
+  return args;
 }
 
 bool HoldsRun(const CheckpointIndex& index) {

@@ -12,7 +12,8 @@
 namespace ckpt::fsdp_dtensor {
 
 // The members of the object `args`, or what Megatron-Bridge keeps in its place; nothing if there is
-// neither. Errors: those of ReadStoredMembers and ReadBridgeArgs.
+// neither. Errors: those of ReadStoredMembers and ReadBridgeArgs; kUnsupported (tensors are stored
+// in an order that depends on the ranks).
 Result<layout::Configuration> ReadArgs(const CheckpointSource& source);
 
 // Whether the checkpoint holds anything of an optimizer.

@@ -95,6 +95,9 @@ constexpr std::array<std::string_view, 11> kLatentMembers = {"kv_lora_rank",
                                                              "beta_slow",
                                                              "mscale",
                                                              "mscale_all_dim"};
+// Of a model with sinks in its attention, or with a GLU that is shifted or clamped.
+constexpr std::array<std::string_view, 3> kSinkAndGluMembers = {"softmax_type", "glu_linear_offset",
+                                                                "activation_func_clamp_value"};
 // Of a model whose positions are stretched by yarn.
 constexpr std::array<std::string_view, 7> kYarnMembers = {"yarn_rotary_scaling_factor",
                                                           "yarn_original_max_position_embeddings",
@@ -324,6 +327,7 @@ void WriteModel(const Configuration& args, YamlWriter& yaml) {
     yaml.SaidMembers(kLatentMembers, args);
   }
   yaml.SaidMembers(kYarnMembers, args);
+  yaml.SaidMembers(kSinkAndGluMembers, args);
   // Not every version has such a member.
   if (IsTrue(args, "moe_shared_expert_gate")) yaml.Member("moe_shared_expert_gate", true);
   for (const OtherName& other : kOtherNames) {

@@ -30,6 +30,7 @@ constexpr std::array kRules = {
     Rule{"*.self_attention.linear_q_proj.weight", Division::kRows},
     Rule{"*.self_attention.linear_q_up_proj.weight", Division::kRows},
     Rule{"*.self_attention.linear_kv_up_proj.weight", Division::kRows},
+    Rule{"*.self_attention.core_attention.softmax_offset", Division::kRows},
     Rule{"*.self_attention.linear_proj.weight", Division::kColumns},
     Rule{"*.self_attention.linear_proj.bias", Division::kWhole},
     Rule{"*.mlp.router.weight", Division::kWhole},

@@ -155,7 +155,8 @@ Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<Empt
 // and expert, and of each half of a gated projection.
 dcp::BlockGrids FlattenOptimizer(const RunRequest& request) {
   const auto is_gated = std::ranges::any_of(request.run.args, [](const auto& arg) {
-    return arg.first == "swiglu" && arg.second == layout::Value(true);
+    return (arg.first == "swiglu" || arg.first == "quick_geglu") &&
+           arg.second == layout::Value(true);
   });
   dcp::BlockGrids grids;
   for (const TargetTensor& tensor : request.tensors) {

@@ -184,7 +184,7 @@ TEST(ConfigFromMegatronArgs, ReadsLayerFrequenciesAsMegatronDoes) {
 
 TEST(ConfigFromMegatronArgs, ListsEverythingItCannotDescribe) {
   const auto config =
-      ConfigFromMegatronArgs({{"quick_geglu", true}, {"multi_latent_attention", true}});
+      ConfigFromMegatronArgs({{"squared_relu", true}, {"multi_latent_attention", true}});
   ASSERT_THAT(config, FailsWith(ErrorKind::kUnsupported));
   EXPECT_EQ(config.status().problems().size(), 3U);
 }

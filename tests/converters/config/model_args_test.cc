@@ -9,6 +9,7 @@
 #include "converters/config/own_args.h"
 #include "converters/config/run_settings.h"
 #include "converters/config/translation_table.h"
+#include "converters/families/family_registry.h"
 #include "tests/converters/config/args_fixture.h"
 #include "tests/testing/matchers.h"
 #include "trainer/model/model_config.h"
@@ -20,6 +21,7 @@ namespace {
 using layout::Configuration;
 using layout::Value;
 using testing::ArgsOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using testing::FailsWith;
 using testing::GoldenConfig;
@@ -179,6 +181,56 @@ TEST(ModelArgs, OfAModelThatTheTrainerDoesNotComputeAreRefused) {
     EXPECT_THAT(stored.status().ToString(), HasSubstr("attention has dropout"));
     EXPECT_THAT(stored.status().ToString(), HasSubstr("the router adds noise"));
   }
+}
+
+// Sinks, a gate that is clamped and shifted, and the biases of experts have names in Megatron; what
+// has none is named.
+TEST(ModelArgs, OfGptOssSayWhatMegatronComputes) {
+  Configuration config =
+      With(Dense("gpt_oss"), {{"num_local_experts", 4},
+                              {"num_experts_per_tok", 2},
+                              {"sliding_window", 8},
+                              {"head_dim", 4},
+                              {"swiglu_limit", 5.0},
+                              {"rope_parameters.rope_type", "yarn"},
+                              {"rope_parameters.factor", 4.0},
+                              {"rope_parameters.original_max_position_embeddings", 32},
+                              {"rope_parameters.truncate", false}});
+  ASSERT_THAT(ReadAsClass(config), IsOk());
+  const Configuration args = ArgsOf(config);
+  for (const auto& [name, value] : Configuration{{"softmax_type", "learnable"},
+                                                 {"window_size", Value::List{7, 0}},
+                                                 {"window_attn_skip_freq", Value::List{1, 0, 1, 0}},
+                                                 {"swiglu", false},
+                                                 {"quick_geglu", true},
+                                                 {"glu_linear_offset", 1.0},
+                                                 {"activation_func_clamp_value", 5.0},
+                                                 {"add_bias_linear", true},
+                                                 {"moe_router_pre_softmax", false},
+                                                 {"moe_ffn_hidden_size", 20},
+                                                 {"position_embedding_type", "yarn"},
+                                                 {"yarn_rotary_scaling_factor", 4.0},
+                                                 {"yarn_correction_range_round_to_int", false}}) {
+    ASSERT_TRUE(args.contains(name)) << name;
+    EXPECT_EQ(FormatValue(args.at(name)), FormatValue(value)) << name;
+  }
+  const auto refusals = ElementsAre(HasSubstr("attention has sinks"), HasSubstr("swiglu_limit"),
+                                    HasSubstr("the experts and their router have biases"));
+  EXPECT_THAT(DescribedWarningsOf(config), refusals);
+  EXPECT_THAT(StoredModelSettings(args), FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(Compared(config, args), IsEmpty());
+  config["swiglu_alpha"] = 2.0;
+  EXPECT_THAT(DescribedWarningsOf(config),
+              Contains(HasSubstr("another quick_geglu_alpha than the model's")));
+}
+
+// What Megatron computes by default is not said of a model.
+TEST(ModelArgs, OfOthersHaveMegatronsDefaults) {
+  const Configuration args = ArgsOf(Dense("llama"));
+  EXPECT_EQ(args.at("softmax_type"), Value("vanilla"));
+  EXPECT_EQ(args.at("quick_geglu"), Value(false));
+  EXPECT_EQ(args.at("glu_linear_offset"), Value(0.0));
+  EXPECT_FALSE(ConfigFromMegatronArgs(args)->contains("quick_geglu"));
 }
 
 TEST(ModelArgs, OfALaterVersionAreComparedWithNothing) {

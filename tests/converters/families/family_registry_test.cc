@@ -166,6 +166,22 @@ TEST(DecoderTable, GivesQwen2ABiasThatNoKeyAnnounces) {
 }
 
 // One norm over all heads is as wide as the projection.
+TEST(FamilyRegistry, FillsInWhatGptOssTakesForAbsentKeys) {
+  Configuration config = {{"model_type", "gpt_oss"}, {"num_hidden_layers", 3}};
+  ASSERT_THAT(ReadAsClass(config), IsOk());
+  EXPECT_EQ(config.at("rope_parameters.rope_type"), Value("yarn"));
+  EXPECT_EQ(config.at("rope_parameters.truncate"), Value(false));
+  EXPECT_EQ(config.at("rope_theta"), Value(150000));
+  EXPECT_EQ(config.at("layer_types"),
+            Value(Value::List{"sliding_attention", "full_attention", "sliding_attention"}));
+  // With any word of positions, nothing else is assumed of them.
+  config = {
+      {"model_type", "gpt_oss"}, {"num_hidden_layers", 3}, {"rope_parameters.rope_theta", 10.0}};
+  ASSERT_THAT(ReadAsClass(config), IsOk());
+  EXPECT_FALSE(config.contains("rope_parameters.rope_type"));
+  EXPECT_FALSE(config.contains("rope_theta"));
+}
+
 TEST(DecoderTable, HasNormsOverAllHeadsUnderEveryNaming) {
   Configuration config = TinyLlama();
   config["model_type"] = "olmoe";

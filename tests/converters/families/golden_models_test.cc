@@ -8,10 +8,11 @@
 #include <string>
 #include <vector>
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
+#include "converters/config/model_settings.h"
 #include "converters/families/family_registry.h"
 #include "converters/quantised/decoded_weights.h"
 #include "core/base/hash.h"
@@ -203,6 +204,9 @@ TEST(GoldenHfModels, ComeBackFromEveryMegatronLayoutBitForBit) {
       {"torch_dist", {}},
       {"torch_dist", {{"layer_keys", "per_layer"}}},
       {"torch_dist", {{"layer_keys", "per_layer"}, {"transformer_impl", "local"}}},
+      {"fsdp2", {}},
+      {"mp_rank", {}},
+      {"mp_rank", {{"transformer_impl", "local"}, {"expert_names", "sequential"}}},
       {"trainer", {}}};
   for (const HfModel& model : HfModels()) {
     const auto tensors = model.tensors();
@@ -212,6 +216,13 @@ TEST(GoldenHfModels, ComeBackFromEveryMegatronLayoutBitForBit) {
     for (const auto& [format, choices] : targets) {
       SCOPED_TRACE(model.name + " " + format);
       const auto middle = layout::Resolve(*model.family, format, model.config, choices);
+      if (format == "trainer" && !middle.ok()) {
+        // It has no names for what it does not compute, and says what that is.
+        EXPECT_EQ(middle.status().kind(), ErrorKind::kCoverage);
+        EXPECT_EQ(ModelSettings(model.config).status().kind(), ErrorKind::kUnsupported);
+        EXPECT_THAT(model.name, ::testing::StartsWith("gptoss"));
+        continue;
+      }
       ASSERT_THAT(middle, IsOk());
       const auto there = layout::Compose(match->layout, *middle);
       const auto back = layout::Compose(*middle, match->layout);

@@ -28,6 +28,7 @@ ModelSource Model() {
       "  norm.weight : h = norm\n"
       "naming mine\n"
       "  choice form a | b\n"
+      "  source_choice bits all | few\n"
       "  norm : h = norm\n",
       "mine.layout", {});
   EXPECT_THAT(table, IsOk());
@@ -46,6 +47,19 @@ TEST(TargetTest, TakesANamingThatOnlyTheUsersTableHas) {
   const auto choices = ChoicesOf(target, Model());
   ASSERT_THAT(choices, IsOk());
   EXPECT_EQ(*choices, (layout::Choices{{"form", "b"}}));
+}
+
+// Whatever the source is like, and whatever is asked for.
+TEST(TargetTest, HasNoFormThatOnlySourcesHave) {
+  ModelSource model = Model();
+  model.match.layout.choices = {{"form", "b"}, {"bits", "few"}};
+  Target target = To("fsdp_dtensor", "mine");
+  for (const bool is_asked : {false, true}) {
+    if (is_asked) target.choices = {{"bits", "few"}};
+    const auto choices = ChoicesOf(target, model);
+    ASSERT_THAT(choices, IsOk());
+    EXPECT_EQ(*choices, (layout::Choices{{"form", "b"}}));
+  }
 }
 
 TEST(TargetTest, RefusesANamingThatTheContainerOrTheTableCannotHave) {

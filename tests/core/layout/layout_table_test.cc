@@ -29,6 +29,7 @@ TEST(LayoutTable, ReadsEveryStatement) {
   const auto table = ParseLayoutTable("# comment\n" + std::string(kHead) +
                                           "  prefix p. | \"\"\n"
                                           "  choice style new | old\n"
+                                          "  source_choice bits all | few\n"
                                           "  ignore *.junk \"not # needed\"\n"
                                           "  include more\n"
                                           "  if style == \"new\"\n"
@@ -43,6 +44,9 @@ TEST(LayoutTable, ReadsEveryStatement) {
   const Naming& naming = *table->FindNaming("one");
   EXPECT_EQ(naming.prefixes, (std::vector<std::string>{"p.", ""}));
   EXPECT_EQ(naming.choices[0].values, (std::vector<std::string>{"new", "old"}));
+  EXPECT_FALSE(naming.choices[0].is_of_sources);
+  EXPECT_EQ(naming.choices[1].name, "bits");
+  EXPECT_TRUE(naming.choices[1].is_of_sources);
   ASSERT_EQ(naming.ignores.size(), 2U);
   EXPECT_EQ(naming.ignores[0].reason, "not # needed");
   EXPECT_EQ(naming.ignores[1].pattern, "more");

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "core/base/hash.h"
@@ -17,10 +18,12 @@
 #include "formats/pickle/reader.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
+#include "tests/testing/stated_source.h"
 
 namespace ckpt::fsdp_dtensor {
 namespace {
 
+using testing::FailsWith;
 using testing::GoldenDir;
 using testing::IsOk;
 
@@ -222,6 +225,20 @@ TEST(RunTensors, AreThoseOfAFreshRunOfTheSameSeed) {
 TEST(RunPath, LeavesAKeyThatMegatronDoesNotHaveWhole) {
   for (const std::string key : {"rng_state.0", "rng_state.(0, 0).x.np_rng_state", "other.key"}) {
     EXPECT_THAT(RunPath(key), ::testing::ElementsAre(PathStep(key)));
+  }
+}
+
+TEST(ReadArgsTest, RefusesAGateThatSeveralTensorRanksStored) {
+  const auto read = [](const std::string& members) {
+    return ReadArgs(
+        testing::StatedSource({}, {{"args", "{\"$object\": {\"state\": {" + members + "}}}"}}));
+  };
+  EXPECT_THAT(read(R"("quick_geglu": true, "tensor_model_parallel_size": 1)"), IsOk());
+  EXPECT_THAT(read(R"("quick_geglu": false, "tensor_model_parallel_size": 2)"), IsOk());
+  for (const char* name : {"tensor_model_parallel_size", "expert_tensor_parallel_size"}) {
+    const auto args = read(fmt::format(R"("quick_geglu": true, "{}": 2)", name));
+    ASSERT_THAT(args, FailsWith(ErrorKind::kUnsupported));
+    EXPECT_THAT(args.status().first().message, ::testing::HasSubstr(name));
   }
 }
 

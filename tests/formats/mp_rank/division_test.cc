@@ -20,6 +20,10 @@ TEST(DivisionTest, FollowsFromTheName) {
   EXPECT_EQ(of("decoder.layers.3.self_attention.q_layernorm.weight"), Division::kWhole);
   EXPECT_EQ(of("decoder.layers.3.self_attention.linear_proj.weight"), Division::kColumns);
   EXPECT_EQ(of("decoder.layers.3.self_attention.linear_proj.bias"), Division::kWhole);
+  EXPECT_EQ(of("decoder.layers.3.self_attention.core_attention.softmax_offset"), Division::kRows);
+  EXPECT_EQ(of("decoder.layers.3.mlp.router.bias"), Division::kWhole);
+  EXPECT_EQ(of("decoder.layers.3.mlp.experts.linear_fc1.bias12"), Division::kHalves);
+  EXPECT_EQ(of("decoder.layers.3.mlp.experts.linear_fc2.bias12"), Division::kWhole);
   EXPECT_EQ(of("decoder.layers.3.mlp.linear_fc1.weight"), Division::kHalves);
   EXPECT_EQ(of("decoder.layers.3.mlp.linear_fc1.layer_norm_weight"), Division::kWhole);
   EXPECT_EQ(of("decoder.layers.3.mlp.experts.linear_fc1.weight12"), Division::kHalves);

@@ -43,6 +43,7 @@ from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing.mapping import ShardedObject
 from megatron.core.dist_checkpointing.strategies import filesystem_async
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.fusions.fused_bias_geglu import quick_gelu
 from megatron.core.models.gpt import GPTModel, gpt_layer_specs
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
@@ -77,7 +78,10 @@ def config_of(args):
         num_layers=args.num_layers, hidden_size=args.hidden_size, ffn_hidden_size=args.ffn_hidden_size,
         num_attention_heads=args.num_attention_heads, kv_channels=args.kv_channels, normalization=args.normalization,
         num_query_groups=args.num_query_groups if args.group_query_attention else None,
-        layernorm_epsilon=getattr(args, "norm_epsilon", None) or args.layernorm_epsilon, gated_linear_unit=args.swiglu, activation_func=F.silu if args.swiglu else F.gelu,
+        layernorm_epsilon=getattr(args, "norm_epsilon", None) or args.layernorm_epsilon, gated_linear_unit=args.swiglu or args.quick_geglu,
+        activation_func=quick_gelu if args.quick_geglu else F.silu if args.swiglu else F.gelu,
+        glu_linear_offset=args.glu_linear_offset, softmax_type=args.softmax_type,
+        activation_func_clamp_value=getattr(args, "activation_func_clamp_value", None),
         add_bias_linear=args.add_bias_linear, add_qkv_bias=args.add_qkv_bias, qk_layernorm=args.qk_layernorm,
         tensor_model_parallel_size=args.tensor_model_parallel_size, pipeline_model_parallel_size=args.pipeline_model_parallel_size,
         virtual_pipeline_model_parallel_size=getattr(args, "virtual_pipeline_model_parallel_size", None),
@@ -120,6 +124,10 @@ def prepare_parts(args):
 def build(args):
     prepare_parts(args)
     config = config_of(args)
+    # As Megatron-LM hands them on: the class does not declare them.
+    if args.position_embedding_type == "yarn":
+        for name in (n for n in vars(args) if n.startswith("yarn_")):
+            setattr(config, name, getattr(args, name))
     spec = gpt_layer_specs.get_gpt_decoder_block_spec(
         config, use_transformer_engine=False, **only(gpt_layer_specs.get_gpt_decoder_block_spec, normalization=args.normalization))
     return GPTModel(config=config, transformer_layer_spec=spec, vocab_size=args.padded_vocab_size,
