@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Writes a synthetic Hugging Face repository of the Qwen3-MoE shape, for throughput measurements. Needs only numpy.
 
-    make_model.py OUT --gb 8 [--shard-gb 2] [--seed 1]
+    make_model.py OUT --gb 8 [--shard-gb 2] [--seed 1] [--fp8]
 
 Widths are those of Qwen3-30B-A3B; the number of layers, and for small sizes experts and vocabulary, follow from --gb.
 Values are random bfloat16 of ordinary magnitude, drawn from the seed; one tensor is in memory at a time. Shards are
-filled in the order of the module tree, as `save_pretrained` fills them.
+filled in the order of the module tree, as `save_pretrained` fills them. With --fp8 the projections are float8_e4m3fn with a
+scale for each block of 128 by 128, as DeepSeek-V3 is published; --gb is the size of the same model in bfloat16.
 """
 import argparse
 import json
@@ -18,6 +19,7 @@ import numpy as np
 HIDDEN, HEADS, GROUPS, HEAD_DIM, EXPERT_WIDTH = 2048, 32, 4, 128, 768
 BF16_BYTES = 2
 BLOCK_ELEMENTS = 16 << 20
+FP8_BLOCK = 128
 
 
 def elements(shape):
@@ -70,14 +72,22 @@ def config(experts, layers, vocabulary):
     }
 
 
-def shards_of(tensors, shard_bytes):
+def stored(name, shape, is_fp8):
+    """What a weight is stored as: name, shape, the header's dtype, bytes of an element."""
+    if not is_fp8 or not name.endswith("_proj.weight"):
+        return [(name, shape, "BF16", BF16_BYTES)]
+    blocks = tuple(-(-n // FP8_BLOCK) for n in shape)
+    return [(name, shape, "F8_E4M3", 1), (name + "_scale_inv", blocks, "F32", 4)]
+
+
+def shards_of(tensors, shard_bytes, is_fp8):
     shards, used = [[]], 0
-    for name, shape in tensors:
-        size = BF16_BYTES * elements(shape)
+    for name, shape, dtype, width in (part for tensor in tensors for part in stored(*tensor, is_fp8)):
+        size = width * elements(shape)
         if shards[-1] and used + size > shard_bytes:
             shards.append([])
             used = 0
-        shards[-1].append((name, shape))
+        shards[-1].append((name, shape, dtype, width))
         used += size
     return shards
 
@@ -88,39 +98,52 @@ def random_bfloat16(rng, count):
     return (words & 0x87FF) | 0x3800
 
 
+def random_elements(rng, dtype, count):
+    if dtype == "BF16":
+        return random_bfloat16(rng, count)
+    if dtype == "F32":
+        return rng.uniform(1e-4, 1e-3, size=count).astype(np.float32)
+    codes = rng.integers(0, 1 << 8, size=count, dtype=np.uint8)
+    return np.where(codes & 0x7F == 0x7F, 0, codes).astype(np.uint8)  # no NaNs
+
+
 def write_shard(path, shard, rng):
     header, at = {"__metadata__": {"format": "pt"}}, 0
-    for name, shape in shard:
-        end = at + BF16_BYTES * elements(shape)
-        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, end]}
+    for name, shape, dtype, width in shard:
+        end = at + width * elements(shape)
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, end]}
         at = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for _, shape in shard:
+        for _, shape, dtype, _ in shard:
             left = elements(shape)
             while left:
                 count = min(left, BLOCK_ELEMENTS)
-                file.write(random_bfloat16(rng, count).tobytes())
+                file.write(random_elements(rng, dtype, count).tobytes())
                 left -= count
     return at
 
 
-def make(out, total_bytes, shard_bytes, seed=1):
+def make(out, total_bytes, shard_bytes, seed=1, is_fp8=False):
     out.mkdir(parents=True, exist_ok=True)
     tensors, experts, layers, vocabulary = plan(total_bytes)
-    shards = shards_of(tensors, shard_bytes)
+    shards = shards_of(tensors, shard_bytes, is_fp8)
     rng = np.random.default_rng(seed)
     weight_map, total = {}, 0
     for i, shard in enumerate(shards, 1):
         name = f"model-{i:05d}-of-{len(shards):05d}.safetensors" if len(shards) > 1 else "model.safetensors"
         total += write_shard(out / name, shard, rng)
-        weight_map |= {key: name for key, _ in shard}
+        weight_map |= {key: name for key, *_ in shard}
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
         (out / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
-    (out / "config.json").write_text(json.dumps(config(experts, layers, vocabulary), indent=2) + "\n")
+    settings = config(experts, layers, vocabulary)
+    if is_fp8:
+        settings["quantization_config"] = {
+            "activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "weight_block_size": [FP8_BLOCK, FP8_BLOCK]}
+    (out / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
     return {"bytes": total, "tensors": len(tensors), "shards": len(shards), "layers": layers, "experts": experts}
 
 
@@ -130,8 +153,9 @@ def main():
     parser.add_argument("--gb", type=float, required=True, help="size in 10^9 bytes")
     parser.add_argument("--shard-gb", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--fp8", action="store_true")
     args = parser.parse_args()
-    print(json.dumps(make(args.out, args.gb * 1e9, args.shard_gb * 1e9, args.seed)))
+    print(json.dumps(make(args.out, args.gb * 1e9, args.shard_gb * 1e9, args.seed, args.fp8)))
 
 
 if __name__ == "__main__":

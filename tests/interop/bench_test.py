@@ -29,6 +29,11 @@ def test_compress(tmp_path):
     assert result["compressed"]["ours"] < result["bytes"] and result["compressed"]["zstd"] < result["bytes"]
 
 
+def test_quantised(tmp_path):
+    result = bench("quantised", "--gb", "0.05", "--runs", "1", "--work", tmp_path)
+    assert result["stored_bytes"]["fp8"] < 0.7 * result["written_bytes"] and set(result["decode"]) == {"fp8_blocks", "mxfp4"}
+
+
 def test_metadata(tmp_path):
     result = bench("metadata", "--tensors", "1000", "--chunks", "50", "--files", "10", "--runs", "1", "--work", tmp_path)
     assert result["chunks"] == 50_000

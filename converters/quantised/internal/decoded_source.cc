@@ -24,8 +24,10 @@
 namespace ckpt::internal {
 namespace {
 
-// How many values are decoded at a time, if one block does not have more.
+// How many values are decoded at a time, if a row of blocks does not have more. Such a row is decoded
+// as a whole up to the second number: in the file it lies together.
 constexpr std::int64_t kPartElements = 2 * kMiB;
+constexpr std::int64_t kMaxPartElements = 16 * kMiB;
 
 std::int64_t Product(DimsView dims) {
   return std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>());
@@ -99,7 +101,10 @@ class DecodedSource final : public ViewSource {
     const EncodingId encoding =
         builder.AddEncoding(below().index().encoding(item) +
                             (tensor.coding == Coding::kMxfp4 ? "+mxfp4" : "+fp8_blocks"));
-    const std::int64_t blocks = std::max<std::int64_t>(kPartElements / Product(tensor.block), 1);
+    const std::int64_t in_block = Product(tensor.block);
+    const std::int64_t in_row = tensor.scales->shape.back();
+    std::int64_t blocks = std::max<std::int64_t>(kPartElements / in_block, 1);
+    if (blocks < in_row && in_row <= kMaxPartElements / in_block) blocks = in_row;
     const auto add = [&](const Box& grid) {
       builder.AddChunk(ValuesOf(grid, tensor), item.file, encoding, item.offset_bytes,
                        item.size_bytes);

@@ -266,7 +266,7 @@ TEST(DecodedWeights, AreReadInAnyBox) {
   std::vector<Box> boxes;
   for (const Chunk& chunk : index.chunks(tensor)) {
     boxes.push_back(index.box(chunk));
-    EXPECT_LE(NumElements(boxes.back().sizes), 2 << 20);
+    EXPECT_EQ(boxes.back().sizes[2], 20000) << "what lies together is read together";
   }
   EXPECT_TRUE(ProveCover(shape, boxes).exact());
   for (const Box& box : {Box{{1, 100, 19000}, {2, 60, 1000}}, Box{{0, 299, 0}, {3, 1, 20000}},
@@ -288,6 +288,27 @@ TEST(DecodedWeights, AreReadInAnyBox) {
       }
     }
   }
+}
+
+// However long the rows of a matrix are, no more than 32 MiB are decoded at a time.
+TEST(DecodedWeights, AreDecodedInPartsOfBoundedSize) {
+  const Dims shape = {128, 140000};
+  const auto decoded = DecodeWeights(Source({Filled(kWeight, kFp8, shape, 0x38),
+                                             Filled(kScale, DType::kFloat32, {1, 1094}, 0x3F)}),
+                                     Fp8Config());
+  ASSERT_THAT(decoded, IsOk());
+  const CheckpointIndex& index = decoded->source->index();
+  const GlobalTensor& tensor = index.tensors()[0];
+  std::vector<Box> boxes;
+  for (const Chunk& chunk : index.chunks(tensor)) {
+    const auto located = decoded->source->Locate(tensor, chunk);
+    ASSERT_THAT(located, IsOk());
+    boxes.push_back(index.box(chunk));
+    EXPECT_EQ(located->resident_bytes, NumBytes(boxes.back().sizes, DType::kBfloat16));
+    EXPECT_LE(located->resident_bytes, std::uint64_t{32} << 20);
+  }
+  EXPECT_GT(boxes.size(), 1U);
+  EXPECT_TRUE(ProveCover(shape, boxes).exact());
 }
 
 TEST(DecodedWeights, MayHaveNoElements) {
