@@ -184,5 +184,24 @@ TEST(SideFiles, TravelAsTheTargetsReadersNeedThem) {
             (std::vector<std::string>{"config.json", "tokenizer.json"}));
 }
 
+TEST(SideFiles, OfDecodedWeightsSayNothingOfTheirCodes) {
+  const std::vector<std::string> names = {"config.json"};
+  const auto storage = MakeMemoryStorage();
+  ASSERT_THAT(storage->MakeDirectories("/repo"), testing::IsOk());
+  const std::string text =
+      R"({"quantization_config": {"quant_method": "fp8"}, "dtype": "float16"})";
+  ASSERT_THAT(WriteSmallFile(*storage, "/repo/config.json", AsBytes(text)), testing::IsOk());
+  for (const char* format : {"hf", "fsdp_dtensor"}) {
+    const auto files = CarrySideFiles(
+        *storage, "/repo", names,
+        {.target = *FindFormat(format), .dtype = DType::kBfloat16, .is_decoded = true});
+    ASSERT_THAT(files, testing::IsOk());
+    EXPECT_TRUE(files->copies.empty());
+    ASSERT_EQ(files->texts.size(), 1U);
+    EXPECT_EQ(files->texts[0].content,
+              format == std::string("hf") ? R"({"dtype": "bfloat16"})" : R"({"dtype": "float16"})");
+  }
+}
+
 }  // namespace
 }  // namespace ckpt
