@@ -118,6 +118,7 @@ std::vector<SideText> TextsOfShards(std::span<const ManifestShard> shards) {
 
 constinit const Format kFormat = {.name = "safetensors",
                                   .assets_directory = {},
+                                  .index_file = kIndexFileName,
                                   .directory_signs = "*.safetensors",
                                   .file_signs = "safetensors",
                                   .recognise = &Recognise,

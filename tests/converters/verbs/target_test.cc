@@ -99,5 +99,22 @@ TEST_F(ConvertTest, AnotherNamingHoldsTheSameModel) {
   EXPECT_EQ(DigestAsHf(options.target), DigestAsHf(source));
 }
 
+// The index of the source is of its own files.
+TEST_F(ConvertTest, PlainFilesHaveTheTensorsOfARepositoryOfSeveral) {
+  const Path source = Golden("llama-untied-bf16");
+  ASSERT_TRUE(boost::filesystem::exists(source / "model.safetensors.index.json"));
+  for (const int files : {0, 1, 3}) {
+    ConvertOptions options = Between("hf", "safetensors", source, "");
+    options.overwrite = true;
+    options.files = files;
+    const auto report = Convert(options);
+    ASSERT_THAT(report, IsOk());
+    EXPECT_EQ(report->source_digest, report->target_digest);
+    EXPECT_EQ(boost::filesystem::exists(options.target / "model.safetensors.index.json"),
+              files != 1);
+    EXPECT_EQ(DigestAsHf(options.target), DigestAsHf(source));
+  }
+}
+
 }  // namespace
 }  // namespace ckpt
