@@ -36,6 +36,22 @@ inline std::vector<std::string> GoldenCases(const std::string& group) {
   return names;
 }
 
+// Those of these cases that the tree has: the full collection has all of them, the selection inside
+// the source tree at least one.
+inline std::vector<std::string> GoldenCases(const std::string& group,
+                                            const std::vector<std::string>& names) {
+  const bool is_selection =
+      boost::filesystem::equivalent(GoldenDir(), Path(CKPT_SOURCE_DIR) / "tests/golden");
+  std::vector<std::string> found;
+  for (const std::string& name : names) {
+    const bool is_there = boost::filesystem::exists(GoldenDir() / group / name);
+    EXPECT_TRUE(is_there || is_selection) << group << "/" << name;
+    if (is_there) found.push_back(name);
+  }
+  EXPECT_FALSE(found.empty()) << group;
+  return found;
+}
+
 struct GoldenTensor {
   std::string dtype;
   std::vector<std::int64_t> shape;

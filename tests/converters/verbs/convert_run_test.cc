@@ -84,7 +84,9 @@ class ConvertRunTest : public ConvertTest {
 // Megatron-FSDP's runs, dense and with experts, of several meshes.
 TEST_F(ConvertRunTest, GoesToMegatronCoreAndBackUnchanged) {
   const std::vector<std::string> all = {"model.module.", "optimizer.state."};
-  for (const char* name : {"dense_fsdp2", "dense_tied_fsdp4", "moe_ep2_fsdp4", "dense_tp2_fsdp2"}) {
+  for (const std::string& name : testing::GoldenCases(
+           "fsdp_dtensor",
+           {"dense_fsdp2", "dense_tied_fsdp4", "moe_ep2_fsdp4", "dense_tp2_fsdp2"})) {
     SCOPED_TRACE(name);
     const Path source = RunOf("fsdp_dtensor", name);
     const ConvertOptions there = ToTorchDist(source);
@@ -118,9 +120,10 @@ TEST_F(ConvertRunTest, GoesToMegatronCoreAndBackUnchanged) {
 
 // What Megatron-Core wrote: the exact weights become the weights.
 TEST_F(ConvertRunTest, GoesToMegatronFsdpAndBack) {
-  for (const char* name :
-       {"opt_fully_reshardable_dp1_core016", "opt_fully_reshardable_tp2dp2_core016",
-        "opt_fully_reshardable_pp2dp2_core019"}) {
+  for (const std::string& name :
+       testing::GoldenCases("torch_dist", {"opt_fully_reshardable_dp1_core016",
+                                           "opt_fully_reshardable_tp2dp2_core016",
+                                           "opt_fully_reshardable_pp2dp2_core019"})) {
     SCOPED_TRACE(name);
     const Path source = RunOf("torch_dist", name);
     ConvertOptions there = ToFsdpRun(source);
@@ -178,10 +181,11 @@ TEST_F(ConvertRunTest, GoesToAnOlderFormAndBackUnchanged) {
 // Before Core 0.16 the optimizer's tensors were slices of flattened parameters. One that is not
 // distributed counts updates in a tensor. By default, one that is has all parameters in buffers.
 TEST_F(ConvertRunTest, ReadsFormsThatAreNotWritten) {
-  for (const char* name : {"opt_model_space_dp1_core012", "opt_model_space_dp2_core013",
-                           "opt_model_space_tp2dp2_core015", "opt_float16_dp1_core016",
-                           "opt_fp32_dp2_core016", "opt_dp_reshardable_dp1_core016",
-                           "opt_dp_reshardable_dp2_core019", "opt_dp_reshardable_tp2dp2_core016"}) {
+  for (const std::string& name : testing::GoldenCases(
+           "torch_dist", {"opt_model_space_dp1_core012", "opt_model_space_dp2_core013",
+                          "opt_model_space_tp2dp2_core015", "opt_float16_dp1_core016",
+                          "opt_fp32_dp2_core016", "opt_dp_reshardable_dp1_core016",
+                          "opt_dp_reshardable_dp2_core019", "opt_dp_reshardable_tp2dp2_core016"})) {
     SCOPED_TRACE(name);
     ConvertOptions options = ToFsdpRun(RunOf("torch_dist", name));
     ASSERT_THAT(Convert(options), IsOk());

@@ -74,9 +74,10 @@ TEST_F(ConvertTest, TheSameModelWhateverTheLayoutOfTheResult) {
 TEST_F(ConvertTest, AMappingThatIncludesTheDecoderDescribesEveryFamily) {
   const Path mapping = dir_.path() / "mine.layout";
   std::ofstream(mapping.string()) << "include decoder.layout\n";
-  for (const std::string name :
-       {"llama-untied-bf16", "qwen2-window-fp32", "qwen3moe-norm-bf16", "mixtral-bf16",
-        "deepseekv3-yarn-bf16", "deepseekv3-fp8-ragged", "gptoss-bf16", "gptoss-square-mxfp4"}) {
+  for (const std::string& name :
+       testing::GoldenCases("hf", {"llama-untied-bf16", "qwen2-window-fp32", "qwen3moe-norm-bf16",
+                                   "mixtral-bf16", "deepseekv3-yarn-bf16", "deepseekv3-fp8-ragged",
+                                   "gptoss-bf16", "gptoss-square-mxfp4"})) {
     SCOPED_TRACE(name);
     const testing::TempDir dir;
     ConvertOptions options = ToFsdp(Golden(name));

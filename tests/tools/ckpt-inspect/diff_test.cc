@@ -442,12 +442,14 @@ class DiffRunTest : public ConvertTest {
   }
 };
 
-constexpr const char* kRunsWithRoundedWeights[] = {
-    "opt_fully_reshardable_dp1_core016", "opt_fully_reshardable_tp2dp2_core016",
-    "opt_fully_reshardable_pp2dp2_core019", "opt_model_space_dp1_core012"};
+std::vector<std::string> RunsWithRoundedWeights() {
+  return testing::GoldenCases(
+      "torch_dist", {"opt_fully_reshardable_dp1_core016", "opt_fully_reshardable_tp2dp2_core016",
+                     "opt_fully_reshardable_pp2dp2_core019", "opt_model_space_dp1_core012"});
+}
 
 TEST_F(DiffRunTest, ARunIsEqualUnderEveryNaming) {
-  for (const char* name : kRunsWithRoundedWeights) {
+  for (const std::string& name : RunsWithRoundedWeights()) {
     SCOPED_TRACE(name);
     const Path source = RunOf(name);
     const Path fsdp = AsFsdp(name);
