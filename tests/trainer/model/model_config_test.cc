@@ -28,6 +28,11 @@ Configuration Tiny() {
           {"num_attention_heads", 4}, {"vocab_size", 10},  {"num_query_groups", 2}};
 }
 
+Configuration With(Configuration settings, const Configuration& more) {
+  for (const auto& [name, value] : more) settings[name] = value;
+  return settings;
+}
+
 Configuration Latent() {
   Configuration settings = Tiny();
   settings.erase("num_query_groups");
@@ -150,6 +155,9 @@ INSTANTIATE_TEST_SUITE_P(
                       BadSetting{"PaddedBelow", Tiny(), "padded_vocab_size", 9},
                       BadSetting{"TwoSidedWindow", Tiny(), "window_size", Value::List{3, 3}},
                       BadSetting{"ShortPattern", Tiny(), "window_attn_skip_freq", Value::List{1}},
+                      BadSetting{"LayerNormOfQueries", With(Tiny(), {{"qk_layernorm", true}}),
+                                 "normalization", "LayerNorm"},
+                      BadSetting{"LayerNormOfLatents", Latent(), "normalization", "LayerNorm"},
                       BadSetting{"NanEpsilon", Tiny(), "norm_epsilon", std::nan("")},
                       BadSetting{"NoPositions", Tiny(), "position_embedding_type",
                                  "learned_absolute", "max_position_embeddings"},
@@ -195,11 +203,6 @@ TEST_P(IdleSettingTest, IsRefusedWhereTheUserGaveIt) {
   SettingsReader reader(settings, &given);
   ReadModelConfig(reader);
   EXPECT_THAT(reader.Finish(), IsOk());
-}
-
-Configuration With(Configuration settings, const Configuration& more) {
-  for (const auto& [name, value] : more) settings[name] = value;
-  return settings;
 }
 
 Configuration Yarn() {
