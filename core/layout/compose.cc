@@ -119,7 +119,7 @@ class Composer {
     while (axis < group.in_name.size() && !group.in_name[axis]) ++axis;
     if (axis == group.in_name.size()) {
       const auto found = group.by_numbers.find(numbers);
-      if (found != group.by_numbers.end()) {
+      if (found != group.by_numbers.end() && Meet(segment, *found->second.segment)) {
         nests.push_back(CopyBetween(segment, found->second, group, numbers));
       }
       return;
@@ -133,6 +133,20 @@ class Composer {
       Enumerate(segment, group, axis + 1, numbers, nests);
       numbers.pop_back();
     }
+  }
+
+  // Whether the source's shape has the numbers that the target's name says. Along a shape lie the
+  // first numbers of an axis, not necessarily all.
+  static bool Meet(const Segment& to, const Segment& from) {
+    for (std::size_t axis = 0; axis < to.places.size(); ++axis) {
+      const AxisPlace& target = to.places[axis];
+      const AxisPlace& source = from.places[axis];
+      if (target.dim == AxisPlace::kInName && source.dim != AxisPlace::kInName &&
+          target.index >= source.extent) {
+        return false;
+      }
+    }
+    return true;
   }
 
   static Nest CopyBetween(const Segment& to, const SegmentRef& from, const SegmentGroup& group,
@@ -153,7 +167,8 @@ class Composer {
       } else if (target.dim == AxisPlace::kInName) {
         nest.source_origin[static_cast<std::size_t>(source.dim)] += target.index * source.step;
       } else {
-        nest.loops.push_back({target.extent, target.dim, target.step, source.dim, source.step});
+        nest.loops.push_back({std::min(target.extent, source.extent), target.dim, target.step,
+                              source.dim, source.step});
       }
     }
     Normalize(nest);

@@ -13,6 +13,7 @@ namespace ckpt::layout {
 namespace {
 
 constexpr int kMaxIncludeDepth = 8;
+constexpr std::string_view kCountedBy = " counted by ";
 
 Status TableError(std::string_view message, std::string_view actual = {}) {
   return Error(ErrorKind::kBadMetadata, message).Actual(actual.empty() ? "" : Quote(actual));
@@ -84,6 +85,8 @@ class TableParser {
     if (word == "choice") return ParseChoice(rest, /*is_of_sources=*/false);
     if (word == "source_choice") return ParseChoice(rest, /*is_of_sources=*/true);
     if (word == "strip") return ParseStrip(rest);
+    if (word == "extra") return ParseExtra(rest);
+    if (word == "without") return ParseWithout(rest);
     if (word == "ignore") return ParseIgnore(rest, /*is_bookkeeping=*/false);
     if (word == "bookkeeping") return ParseIgnore(rest, /*is_bookkeeping=*/true);
     if (word == "family") {
@@ -104,8 +107,8 @@ class TableParser {
     }
     return TableError("line is not a statement", word)
         .Expected(
-            "family, match, let, dim, split, logical, naming, prefix, choice, source_choice, "
-            "strip, "
+            "family, match, let, dim, split, extra, logical, naming, prefix, choice, "
+            "source_choice, strip, without, "
             "ignore, bookkeeping, object, include, if, stack, end, or NAME : AXES");
   }
 
@@ -208,7 +211,12 @@ class TableParser {
     CKPT_RETURN_IF_ERROR(TakeCondition(text, when));
     CKPT_RETURN_IF_ERROR(CheckAxis(text));
     if (!when) return TableError("expected AXIS when EXPR", text);
-    CKPT_ASSIGN_OR_RETURN(Expr otherwise, Expr::Parse(fmt::format("not ({})", when->text())));
+    std::string apart = fmt::format("not ({})", when->text());
+    // Extra numbers have names of their own, and so are never stacked.
+    if (table_.extra && table_.extra->axis == text && !table_.namings.back().extra_names.empty()) {
+      apart += fmt::format(" or {} >= ({})", text, table_.extra->from.text());
+    }
+    CKPT_ASSIGN_OR_RETURN(Expr otherwise, Expr::Parse(apart));
     stack_.emplace(Stack{.axis = std::string(text),
                          .when = *std::move(when),
                          .otherwise = std::move(otherwise),
@@ -264,6 +272,63 @@ class TableParser {
     }
     naming->strips.push_back(
         {std::string(stripped), std::string(text.substr(1, text.size() - 2)), *std::move(when)});
+    return OkStatus();
+  }
+
+  // Before the namings: extra AXIS from EXPR counted by KEY. In a naming: extra FROM = TO {when EXPR}
+  Status ParseExtra(std::string_view text) {
+    return table_.namings.empty() ? ParseExtraNumbers(text) : ParseExtraName(text);
+  }
+
+  Status ParseExtraNumbers(std::string_view text) {
+    const std::string_view axis = TakeWord(text);
+    CKPT_RETURN_IF_ERROR(CheckAxis(axis));
+    const std::size_t counted = text.find(kCountedBy);
+    if (table_.extra || table_.Atoms(axis).size() > 1 || !text.starts_with("from ") ||
+        counted == std::string_view::npos) {
+      return TableError("expected one line AXIS from EXPR counted by KEY", text);
+    }
+    const std::string_view key = Trim(text.substr(counted + kCountedBy.size()));
+    if (!IsIdentifier(key)) return TableError("not a key of a configuration", key);
+    CKPT_ASSIGN_OR_RETURN(Expr from, Expr::Parse(Trim(text.substr(5, counted - 5))));
+    table_.extra.emplace(ExtraNumbers{std::string(axis), std::move(from), std::string(key)});
+    return OkStatus();
+  }
+
+  Status ParseExtraName(std::string_view text) {
+    CKPT_RETURN_IF_ERROR(CheckExtraIsNew());
+    ExtraName extra;
+    CKPT_RETURN_IF_ERROR(TakeCondition(text, extra.when));
+    const std::string number = fmt::format("<{}>", table_.extra->axis);
+    const std::vector<std::string_view> sides = SplitTrimmed(text, '=');
+    if (sides.size() != 2) return TableError("expected FROM = TO", text);
+    const auto split = [&](std::string_view name, std::string& before, std::string& behind) {
+      const std::size_t at = name.find(number);
+      if (at == std::string_view::npos) return TableError("a name has no extra number", name);
+      before = name.substr(0, at);
+      behind = name.substr(at + number.size());
+      return OkStatus();
+    };
+    CKPT_RETURN_IF_ERROR(split(sides[0], extra.before, extra.behind));
+    CKPT_RETURN_IF_ERROR(split(sides[1], extra.before_extra, extra.behind_extra));
+    table_.namings.back().extra_names.push_back(std::move(extra));
+    return OkStatus();
+  }
+
+  // without extra
+  Status ParseWithout(std::string_view text) {
+    CKPT_RETURN_IF_ERROR(CheckExtraIsNew());
+    if (text != "extra") return TableError("expected `without extra`", text);
+    table_.namings.back().leaves_out_extra = true;
+    return OkStatus();
+  }
+
+  // What a naming says of extra numbers stands before its rules, which depend on it.
+  Status CheckExtraIsNew() {
+    CKPT_ASSIGN_OR_RETURN(const Naming* naming, CurrentNaming());
+    if (!table_.extra || naming->leaves_out_extra || !naming->rules.empty()) {
+      return TableError("a naming says of extra numbers, which the table has, before its rules");
+    }
     return OkStatus();
   }
 
@@ -422,7 +487,9 @@ class TableParser {
     const auto consume = [&](std::vector<std::string>& into, std::string_view axis) {
       for (std::string& atom : table_.Atoms(axis)) into.push_back(std::move(atom));
     };
-    for (const std::string& axis : rule.name_axes) consume(common, axis);
+    for (const std::string& axis : rule.name_axes) {
+      if (!rule.derived || !rule.logical || HasAxis(*rule.logical, axis)) consume(common, axis);
+    }
     const Factor* sum = nullptr;
     for (const DimRule& dim : rule.dims) {
       for (const Factor& factor : dim) {
@@ -465,6 +532,9 @@ class TableParser {
       left.erase(found);
     }
     return OkStatus();
+  }
+  [[nodiscard]] bool HasAxis(LogicalId id, std::string_view axis) const {
+    return Contains(table_.logicals[id].axes, axis);
   }
   Status CheckAxesOf(LogicalId id, std::vector<std::string> consumed) const {
     const LogicalTensor& logical = table_.logicals[id];

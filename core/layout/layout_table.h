@@ -67,7 +67,8 @@ struct TensorRule {
   std::vector<DimRule> dims;
   std::optional<LogicalId> logical;  // only without a direct sum
   std::vector<Expr> when;  // all must hold: the rule's own, and that of the `if` around it
-  // A copy of elements that another rule holds, such as the head of a tied embedding.
+  // A copy of elements that another rule holds, such as the head of a tied embedding. Axes that
+  // only its name has count copies.
   bool derived = false;
   // `object NAME : AXES = LOGICAL`: no tensor, but objects in a grid of these axes, wherever the
   // model has the logical tensor.
@@ -100,10 +101,31 @@ struct StripRule {
   Expr when;
 };
 
+// `extra l from num_hidden_layers counted by KEY`: numbers of an axis, behind those that every model
+// has. The key of the configuration says how many there are. A checkpoint may have none of them
+// whatever the key says.
+struct ExtraNumbers {
+  std::string axis;
+  Expr from;
+  std::string key;
+};
+
+// `extra decoder.layers.<l>. = mtp.layers.<l>.layer. when EXPR`: how names of a naming begin for
+// the extra numbers, which it counts from 0.
+struct ExtraName {
+  std::string before;  // the number
+  std::string behind;
+  std::string before_extra;
+  std::string behind_extra;
+  std::optional<Expr> when;
+};
+
 struct Naming {
   std::string id;
   std::vector<std::string> prefixes;  // the first is the one written; never empty
   std::vector<StripRule> strips;
+  std::vector<ExtraName> extra_names;
+  bool leaves_out_extra = false;  // `without extra`: it has no names for the extra numbers
   std::vector<Choice> choices;
   std::vector<TensorRule> rules;
   std::vector<IgnoreRule> ignores;
@@ -115,6 +137,7 @@ struct LayoutTable {
   Definitions definitions;    // `let` and `dim`
   std::map<std::string, AxisExtent, std::less<>> axes;
   std::map<std::string, std::vector<std::string>, std::less<>> splits;
+  std::optional<ExtraNumbers> extra;
   std::vector<LogicalTensor> logicals;
   std::vector<Naming> namings;
 

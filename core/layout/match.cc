@@ -104,11 +104,10 @@ void Account(SourceMatch& match, std::span<const GlobalTensor> tensors, const Ke
   }
 }
 
-}  // namespace
-
-Result<SourceMatch> MatchSource(const LayoutTable& table, std::string_view naming_id,
-                                const Configuration& config, std::span<const GlobalTensor> tensors,
-                                const Choices& fixed) {
+// The form whose names fit best, of a model that has all that its configuration says.
+Result<SourceMatch> MatchForms(const LayoutTable& table, std::string_view naming_id,
+                               const Configuration& config, std::span<const GlobalTensor> tensors,
+                               const Choices& fixed) {
   // Resolve first: it reports an unknown naming and wrong choices.
   Result<ResolvedLayout> first = Resolve(table, naming_id, config, fixed);
   if (!first.ok()) return std::move(first).status();
@@ -149,6 +148,24 @@ Result<SourceMatch> MatchSource(const LayoutTable& table, std::string_view namin
   match.layout = best ? *std::move(best) : std::move(first).value();
   Account(match, tensors, keys);
   return match;
+}
+
+}  // namespace
+
+Result<SourceMatch> MatchSource(const LayoutTable& table, std::string_view naming,
+                                const Configuration& config, std::span<const GlobalTensor> tensors,
+                                const Choices& fixed) {
+  Result<SourceMatch> match = MatchForms(table, naming, config, tensors, fixed);
+  if (!match.ok() || !match->layout.has_extra) return match;
+  const bool leaves_out = table.FindNaming(naming)->leaves_out_extra;
+  if (match->problems.empty() && !leaves_out) return match;
+  Configuration counts_none = config;
+  counts_none.insert_or_assign(table.extra->key, Value(std::int64_t{0}));
+  Result<SourceMatch> without = MatchForms(table, naming, counts_none, tensors, fixed);
+  if (!without.ok()) return match;
+  if (!leaves_out && match->problems.size() <= without->problems.size()) return match;
+  without->lacks_extra = true;
+  return without;
 }
 
 TargetDtypes InheritDtypes(const Composition& composition, const ResolvedLayout& target,

@@ -1,6 +1,7 @@
 #include "core/layout/resolve.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -53,6 +54,7 @@ class Resolver {
       stripped_ = rule.text;
       layout_.form = rule.reason;
     }
+    CKPT_RETURN_IF_ERROR(ResolveExtra());
     for (const LogicalTensor& logical : table_.logicals) {
       CKPT_ASSIGN_OR_RETURN(ResolvedLogical resolved, ResolveLogical(logical));
       layout_.logicals.push_back(std::move(resolved));
@@ -64,6 +66,44 @@ class Resolver {
   }
 
  private:
+  // Where the extra numbers of the table's axis begin, and what this form calls them.
+  Status ResolveExtra() {
+    if (!table_.extra) return OkStatus();
+    const Expr& from = table_.extra->from;
+    CKPT_ASSIGN_OR_RETURN(const Value first, from.Evaluate(names_));
+    CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(table_.extra->axis));
+    const std::int64_t* const number = first.AsInt();
+    if (number == nullptr || *number < 0 || *number > extent) {
+      return Error(ErrorKind::kBadMetadata, "extra numbers of an axis begin outside it")
+          .Expected(fmt::format("an integer from 0 to {}", extent))
+          .Actual(FormatValue(first))
+          .While(fmt::format("axis {}, with {}", table_.extra->axis, names_.Explain(from)));
+    }
+    first_extra_ = *number;
+    layout_.has_extra = extent > first_extra_;
+    for (const ExtraName& name : naming_.extra_names) {
+      if (name.when) {
+        CKPT_ASSIGN_OR_RETURN(const bool applies, name.when->EvaluateBool(names_));
+        if (!applies) continue;
+      }
+      extra_name_ = &name;
+      break;
+    }
+    return OkStatus();
+  }
+
+  [[nodiscard]] bool IsExtra(std::string_view axis, std::int64_t number) const {
+    return table_.extra && axis == table_.extra->axis && number >= first_extra_;
+  }
+
+  // Of the numbers of an axis, how many this naming has names for, and how many lie along a shape.
+  [[nodiscard]] std::int64_t Named(std::string_view axis, std::int64_t extent) const {
+    return naming_.leaves_out_extra && IsExtra(axis, extent) ? first_extra_ : extent;
+  }
+  [[nodiscard]] std::int64_t Stacked(std::string_view axis, std::int64_t extent) const {
+    return extra_name_ != nullptr && IsExtra(axis, extent) ? first_extra_ : Named(axis, extent);
+  }
+
   // The number of elements along an axis.
   Result<std::int64_t> Extent(std::string_view axis) {
     if (const auto known = extents_.find(axis); known != extents_.end()) return known->second;
@@ -179,7 +219,8 @@ class Resolver {
       if (IsAnyPresent(i, group_end)) {
         CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(axes[depth]));
         if (extent > kMaxTensors) return TooMany(axes[depth], extent);
-        for (std::int64_t number = 0; number < extent; ++number) {
+        const std::int64_t count = Named(axes[depth], extent);
+        for (std::int64_t number = 0; number < count; ++number) {
           bound_.emplace_back(axes[depth], number);
           CKPT_RETURN_IF_ERROR(Expand(i, group_end, depth + 1));
           bound_.pop_back();
@@ -205,10 +246,19 @@ class Resolver {
   [[nodiscard]] bool IsAnyPresent(std::size_t begin, std::size_t end) const {
     for (std::size_t i = begin; i < end; ++i) {
       for (const LogicalId id : LogicalsOf(naming_.rules[i])) {
-        if (PresenceOf(id) != Presence::kAbsent) return true;
+        if (IsBound(id) ? PresenceOf(id) != Presence::kAbsent
+                        : layout_.logicals[id].IsPresentAnywhere()) {
+          return true;
+        }
       }
     }
     return false;
+  }
+  // Whether its condition is decided for the numbers bound so far.
+  [[nodiscard]] bool IsBound(LogicalId id) const {
+    const std::optional<std::string>& axis = table_.logicals[id].when_axis;
+    return axis &&
+           std::ranges::find(bound_, *axis, [](const auto& b) { return b.first; }) != bound_.end();
   }
   // Whether the tensor is present for the numbers bound so far.
   [[nodiscard]] Presence PresenceOf(LogicalId id) const {
@@ -222,7 +272,10 @@ class Resolver {
         }
       }
     }
-    return Uniform(logical.presence);
+    if (!axis) return Uniform(logical.presence);
+    const std::int64_t extent = std::ssize(logical.presence);
+    const auto first = logical.presence.begin();
+    return Uniform(std::vector<bool>(first, first + Stacked(*axis, extent)));
   }
 
   Status Emit(std::size_t rule_index) {
@@ -272,7 +325,7 @@ class Resolver {
     ResolvedObject object = {.name = NameOf(rule), .grid = {}};
     for (const DimRule& dim : rule.dims) {
       CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(dim.front().axis));
-      object.grid.push_back(extent);
+      object.grid.push_back(Stacked(dim.front().axis, extent));
     }
     layout_.objects.push_back(std::move(object));
     return OkStatus();
@@ -292,10 +345,25 @@ class Resolver {
 
   [[nodiscard]] std::string NameOf(const TensorRule& rule) const {
     std::string name;
+    std::string_view behind;  // the number of the part before, in the rule
     for (const NamePart& part : rule.name) {
-      name += part.text;
-      for (const auto& [axis, number] : bound_) {
-        if (axis == part.axis) name += std::to_string(number + part.plus);
+      std::string_view text = part.text;
+      if (!behind.empty() && text.starts_with(behind)) text.remove_prefix(behind.size());
+      behind = {};
+      const auto bound =
+          std::ranges::find(bound_, part.axis, [](const auto& b) { return b.first; });
+      if (bound == bound_.end()) {
+        name += text;
+        continue;
+      }
+      const bool is_extra = extra_name_ != nullptr && IsExtra(part.axis, bound->second);
+      const std::string number =
+          std::to_string(bound->second + part.plus - (is_extra ? first_extra_ : 0));
+      if (is_extra && text == extra_name_->before) {
+        name += extra_name_->before_extra + number + extra_name_->behind_extra;
+        behind = extra_name_->behind;
+      } else {
+        name.append(text).append(number);
       }
     }
     if (name.starts_with(stripped_)) name.erase(0, stripped_.size());
@@ -324,7 +392,8 @@ class Resolver {
       const auto place_axis = [&](std::string_view axis, std::vector<Place>& into) -> Status {
         const std::vector<std::string> atoms = table_.Atoms(axis);
         for (auto atom = atoms.rbegin(); atom != atoms.rend(); ++atom) {
-          CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(*atom));
+          CKPT_ASSIGN_OR_RETURN(const std::int64_t whole, Extent(*atom));
+          const std::int64_t extent = Stacked(*atom, whole);
           into.push_back({*atom, {extent, dim, step, 0}});
           if (!CheckedMul(step, extent, &step)) return Overflow();
         }
@@ -392,6 +461,7 @@ class Resolver {
           if (segment.logical == kZeros) continue;
           const std::vector<std::string>& axes = layout_.logicals[segment.logical].axes;
           const auto found = std::find(axes.begin(), axes.end(), *atom);
+          if (found == axes.end()) continue;  // it counts copies
           segment.places[static_cast<std::size_t>(found - axes.begin())].index = rest % extent;
         }
         rest /= extent;
@@ -431,6 +501,7 @@ class Resolver {
           boxes[id].push_back(std::move(absent));
         }
       }
+      AddLeftOut(logical, boxes[id]);
       const CoverProof proof = ProveCover(logical.shape, boxes[id]);
       const std::string axes = fmt::format("[{}]", fmt::join(logical.axes, " "));
       if (proof.missing) {
@@ -450,11 +521,28 @@ class Resolver {
     return problems;
   }
 
+  // The part of a logical tensor that the naming has no names for.
+  void AddLeftOut(const ResolvedLogical& logical, std::vector<Box>& boxes) const {
+    for (std::size_t axis = 0; axis < logical.axes.size(); ++axis) {
+      const std::int64_t named = Named(logical.axes[axis], logical.shape[axis]);
+      const bool is_decided = logical.presence_axis == static_cast<int>(axis);
+      for (std::int64_t i = named; i < logical.shape[axis]; ++i) {
+        if (is_decided && !logical.presence[static_cast<std::size_t>(i)]) continue;
+        Box left_out = WholeBox(logical.shape);
+        left_out.offsets[axis] = i;
+        left_out.sizes[axis] = 1;
+        boxes.push_back(std::move(left_out));
+      }
+    }
+  }
+
   const LayoutTable& table_;
   const Naming& naming_;
   Configuration config_;
   DefinedNames names_;
-  std::string stripped_;  // the prefix that names lose
+  std::string stripped_;                   // the prefix that names lose
+  std::int64_t first_extra_ = 0;           // of LayoutTable::extra
+  const ExtraName* extra_name_ = nullptr;  // null: extra numbers are named as all others
   ResolvedLayout layout_;
   std::map<std::string, std::int64_t, std::less<>> extents_;
   std::vector<std::optional<RuleShape>> shapes_;  // by rule, computed when needed

@@ -71,7 +71,8 @@ struct ResolvedLayout {
   std::vector<ResolvedTensor> tensors;    // module order: layer by layer, expert by expert
   std::vector<ResolvedObject> objects;    // in the order of the tensors
   std::vector<IgnoreRule> ignores;
-  std::string form;  // if names are stripped: what a model of this form is
+  std::string form;        // if names are stripped: what a model of this form is
+  bool has_extra = false;  // the model has numbers of LayoutTable::extra
 
   // The tensor's key in a checkpoint.
   [[nodiscard]] std::string Key(const ResolvedTensor& tensor) const { return prefix + tensor.name; }

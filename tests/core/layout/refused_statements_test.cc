@@ -76,6 +76,32 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::string(test.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
+    ExtraNumbers, RefusedStatementTest,
+    ::testing::Values(
+        Refused{"OfUnknownAxis", "extra q from n counted by k", "no dim"},
+        Refused{"OfSplitAxis", "extra b from n counted by k", "AXIS from EXPR counted by KEY"},
+        Refused{"WithoutStart", "extra l counted by k", "AXIS from EXPR counted by KEY"},
+        Refused{"WithoutKey", "extra l from n", "AXIS from EXPR counted by KEY"},
+        Refused{"BadKey", "extra l from n counted by 1k", "key of a configuration"},
+        Refused{"Twice", "extra l from n counted by k\nextra l from n counted by k",
+                "AXIS from EXPR counted by KEY"},
+        Refused{"NameWithoutNumbers", "naming two\nextra t.<l>. = u.<l>.", "says of extra numbers"},
+        Refused{"NameBehindRules",
+                "extra l from n counted by k\nnaming two\nt.<l> : a b = x\nextra t.<l>. = u.<l>.",
+                "before its rules"},
+        Refused{"NameOfOneSide", "extra l from n counted by k\nnaming two\nextra t.<l>.",
+                "FROM = TO"},
+        Refused{"NameWithoutAxis", "extra l from n counted by k\nnaming two\nextra t. = u.<l>.",
+                "no extra number"},
+        Refused{"WithoutWhat", "extra l from n counted by k\nnaming two\nwithout all",
+                "without extra"},
+        Refused{"BothWays",
+                "extra l from n counted by k\nnaming two\nwithout extra\nextra t.<l>. = u.<l>.",
+                "says of extra numbers"},
+        Refused{"WithoutOutsideANaming", "without extra", "belongs to a naming"}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(
     Logicals, RefusedStatementTest,
     ::testing::Values(Refused{"Twice", "logical x [a]", "new logical tensor"},
                       Refused{"Zero", "logical zero [a]", "new logical tensor"},
