@@ -14,6 +14,7 @@ constexpr std::array<std::string_view, 2> kLiveLayouts = {"fused", "published"};
 constexpr std::array<std::string_view, 2> kImplementations = {"transformer_engine", "local"};
 constexpr std::array<std::string_view, 2> kLayerKeys = {"stacked", "per_layer"};
 constexpr std::array<std::string_view, 2> kExpertNames = {"grouped", "sequential"};
+constexpr std::array<std::string_view, 2> kFurtherNames = {"transformer_layer", "mtp_model_layer"};
 
 constexpr std::array kPublishedChoices = {
     NamingChoice{.name = "expert_layout",
@@ -28,7 +29,11 @@ constexpr std::array kMegatronChoices = {
                  .values = kImplementations},
     NamingChoice{.name = "expert_names",
                  .purpose = "How experts are named [grouped]",
-                 .values = kExpertNames}};
+                 .values = kExpertNames},
+    NamingChoice{.name = "further_names",
+                 .purpose = "What the layer inside one that predicts further tokens is called "
+                            "[transformer_layer; Megatron-Core 0.19: mtp_model_layer]",
+                 .values = kFurtherNames}};
 
 constexpr std::array kCoreChoices = {
     NamingChoice{.name = "transformer_impl",

@@ -385,6 +385,7 @@ Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
     if (position != layout::SourceMatch::kAbsent) position = offered.positions[position];
   }
   match.problems.clear();
+  if (match.lacks_extra) model.config[model.family->extra->key] = std::int64_t{0};
   model.match = std::move(match);
   ForgetUsualForms(model);
   return OkStatus();

@@ -105,6 +105,7 @@ Result<Arguments> ReadArguments(const TorchSaveSource& file) {
   arguments.is_gated = reader.Flag("swiglu") || reader.Flag("quick_geglu");
   arguments.ties_head = reader.Has("untie_embeddings_and_output_weights") &&
                         !reader.Flag("untie_embeddings_and_output_weights");
+  arguments.predicts_further = reader.Integer("mtp_num_layers").value_or(0) > 0;
   ReadBuckets(reader, arguments);
   arguments.decouples_rate = reader.HasNumber("decoupled_lr");
   arguments.qk_norms_decay = reader.Flag("apply_wd_to_qk_layernorm");

@@ -31,7 +31,8 @@ bool HasExpertOptimizer(const Arguments& arguments) {
 
 std::vector<Parameter> ListParameters(std::span<const RankPart> parts, const Arguments& arguments,
                                       std::int64_t stage) {
-  const bool shares_embedding = arguments.ties_head && arguments.sizes.pipeline > 1;
+  const bool shares_embedding =
+      (arguments.ties_head || arguments.predicts_further) && arguments.sizes.pipeline > 1;
   std::vector<Parameter> parameters;
   std::set<std::pair<const void*, std::uint64_t>> places;  // of those so far, in the file
   for (std::size_t position = 0; position < parts.size(); ++position) {
@@ -53,7 +54,8 @@ std::vector<Parameter> ListParameters(std::span<const RankPart> parts, const Arg
          .is_expert = HasExpertOptimizer(arguments) && IsOfExpert(local->name),
          .decays = !is_vector,
          .has_own_rate = arguments.decouples_rate && (is_embedding || local->name == kHeadName),
-         .is_shared = shares_embedding && (is_embedding || local->name == kHeadName)});
+         .is_shared = shares_embedding && (local->name == kEmbeddingName ||
+                                           (arguments.ties_head && local->name == kHeadName))});
   }
   return parameters;
 }

@@ -7,9 +7,12 @@ namespace ckpt::torch_dist {
 namespace {
 
 // The parts of a GPTModel.
-enum Section : std::int64_t { kEmbedding, kLayers, kFinalNorm, kHead };
+enum Section : std::int64_t { kEmbedding, kLayers, kFinalNorm, kFurtherLayers, kHead };
 
 constexpr std::string_view kLayersPrefix = "decoder.layers.";
+// Layers that predict further tokens, and the layer inside each.
+constexpr std::string_view kFurtherPrefix = "mtp.layers.";
+constexpr std::string_view kInnerLayer = "transformer_layer.";
 // The first parameters of the experts' projections.
 constexpr std::string_view kExperts1 = "mlp.experts.experts.linear_fc1.weight";
 constexpr std::string_view kExperts2 = "mlp.experts.experts.linear_fc2.weight";
@@ -73,6 +76,20 @@ constexpr std::array<std::string_view, 43> kNormsApart = {
     "mlp.shared_experts.linear_fc2.weight",
     "mlp.shared_experts.linear_fc2.bias"};
 
+// Of a layer that predicts a further token: before and behind all of the layer inside.
+struct AroundLayer {
+  std::string_view name;
+  std::int64_t rank;
+};
+constexpr std::array kAroundLayer = {
+    AroundLayer{"enorm.weight", -10},
+    AroundLayer{"enorm.bias", -9},
+    AroundLayer{"hnorm.weight", -8},
+    AroundLayer{"hnorm.bias", -7},
+    AroundLayer{"eh_proj.weight", -6},
+    AroundLayer{"final_layernorm.weight", 4 * kNormsApart.size()},
+    AroundLayer{"final_layernorm.bias", 4 * kNormsApart.size() + 1}};
+
 // What comes before a projection that has the norm before it: a norm in it is registered first.
 constexpr std::string_view kNormIn = ".layer_norm_";
 
@@ -100,19 +117,31 @@ std::optional<ModulePlace> PlaceOf(std::string_view name, std::int64_t layer, st
       outer != kOuter.end()) {
     return ModulePlace{outer->section, 0, outer - kOuter.begin(), 0, 0};
   }
-  if (!name.starts_with(kLayersPrefix)) return std::nullopt;
-  const std::string_view leaf = name.substr(kLayersPrefix.size());
+  Section section = kLayers;
+  std::string_view leaf = name;
+  if (name.starts_with(kLayersPrefix)) {
+    leaf.remove_prefix(kLayersPrefix.size());
+  } else if (name.starts_with(kFurtherPrefix)) {
+    section = kFurtherLayers;
+    leaf.remove_prefix(kFurtherPrefix.size());
+    const auto* const around = std::ranges::find(kAroundLayer, leaf, &AroundLayer::name);
+    if (around != kAroundLayer.end()) return ModulePlace{section, layer, around->rank, 0, 0};
+    if (!leaf.starts_with(kInnerLayer)) return std::nullopt;
+    leaf.remove_prefix(kInnerLayer.size());
+  } else {
+    return std::nullopt;
+  }
   const std::optional<std::int64_t> rank = RankInLayer(leaf, form);
   if (!rank) return std::nullopt;
   const std::string_view module = leaf.substr(0, leaf.rfind('.') + 1);
   const bool is_fc1 = kExperts1.starts_with(module);
-  if (!is_fc1 && !kExperts2.starts_with(module)) return ModulePlace{kLayers, layer, *rank, 0, 0};
+  if (!is_fc1 && !kExperts2.starts_with(module)) return ModulePlace{section, layer, *rank, 0, 0};
   // All experts stand where the first parameter of theirs does.
   const std::int64_t experts = *RankInLayer(kExperts1, form);
-  if (form.experts_one_by_one) return ModulePlace{kLayers, layer, experts, expert, *rank};
+  if (form.experts_one_by_one) return ModulePlace{section, layer, experts, expert, *rank};
   // A grouped projection has each expert's bias behind its weight.
   const std::int64_t projection = *RankInLayer(is_fc1 ? kExperts1 : kExperts2, form);
-  return ModulePlace{kLayers, layer, experts, projection,
+  return ModulePlace{section, layer, experts, projection,
                      2 * expert + (leaf.ends_with("bias") ? 1 : 0)};
 }
 

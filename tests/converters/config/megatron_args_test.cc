@@ -61,6 +61,18 @@ TEST(MegatronArgs, RefusesModelsThatMegatronWouldComputeDifferently) {
   EXPECT_THAT(MegatronArgs(config), FailsWith(ErrorKind::kUnsupported));
 }
 
+TEST(MegatronArgs, CountTheLayersThatPredictFurtherTokens) {
+  Configuration config = MixedQwen3Moe();
+  EXPECT_EQ(ArgsOf(config).at("mtp_num_layers"), Value());
+  config["num_nextn_predict_layers"] = 1;
+  // The last of four layers is a mixture of experts, and a fifth would be none.
+  const auto args = MegatronArgs(config);
+  ASSERT_THAT(args, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(args.status().ToString(), HasSubstr("num_nextn_predict_layers"));
+  config["decoder_sparse_step"] = 1;
+  EXPECT_EQ(ArgsOf(config).at("mtp_num_layers"), Value(1));
+}
+
 // What `args` and the warnings say of a model whose positions are scaled.
 struct ScaledPositions {
   Configuration args;
@@ -180,6 +192,20 @@ TEST(ConfigFromMegatronArgs, ReadsLayerFrequenciesAsMegatronDoes) {
   config = ConfigFromMegatronArgs(args);
   ASSERT_THAT(config, IsOk());
   EXPECT_EQ(config->at("mlp_only_layers"), Value(Value::List{0, 3}));
+  EXPECT_FALSE(config->contains("num_nextn_predict_layers"));
+  // Further layers are of the last one's kind.
+  args["mtp_num_layers"] = 2;
+  config = ConfigFromMegatronArgs(args);
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->at("mlp_only_layers"), Value(Value::List{0, 3, 4, 5}));
+  EXPECT_EQ(config->at("num_nextn_predict_layers"), Value(2));
+  args["moe_layer_freq"] = 3;
+  EXPECT_EQ(ConfigFromMegatronArgs(args)->at("mlp_only_layers"), Value(Value::List{1, 2}));
+  // One layer that predicts all further tokens.
+  args["mtp_use_repeated_layer"] = true;
+  EXPECT_EQ(ConfigFromMegatronArgs(args)->at("num_nextn_predict_layers"), Value(1));
+  args["mtp_hybrid_override_pattern"] = "M*";
+  EXPECT_THAT(ConfigFromMegatronArgs(args), FailsWith(ErrorKind::kUnsupported));
 }
 
 TEST(ConfigFromMegatronArgs, ListsEverythingItCannotDescribe) {

@@ -1,10 +1,9 @@
 #include "converters/families/family_registry.h"
 
-#include <algorithm>
+#include <vector>
 
 #include <gtest/gtest.h>
 
-#include "core/base/glob.h"
 #include "core/layout/match.h"
 #include "core/layout/resolve.h"
 #include "tests/testing/matchers.h"
@@ -105,41 +104,60 @@ TEST(DecoderTable, HasOneProjectionWhereTheMlpHasNoGate) {
   EXPECT_FALSE(layout::Resolve(**family, "hf", config).ok());
 }
 
-TEST(DecoderTable, IgnoresOnlyTheLayersThatPredictFurtherTokens) {
+TEST(DecoderTable, LayersThatPredictFurtherTokensAreLayersWithTensorsOfTheirOwn) {
   Configuration config = TinyLlama();
   config["num_nextn_predict_layers"] = 2;
-  const auto layout = layout::Resolve(*FindFamily(config).value(), "hf", config);
-  ASSERT_THAT(layout, IsOk());
-  const auto is_ignored = [&](std::string_view key) {
-    return std::any_of(
-        layout->ignores.begin(), layout->ignores.end(),
-        [&](const layout::IgnoreRule& rule) { return MatchesGlob(rule.pattern, key); });
+  const auto family = FindFamily(config);
+  ASSERT_THAT(family, IsOk());
+  const auto has = [&](const char* naming, const layout::Choices& choices,
+                       const std::vector<const char*>& names, bool present) {
+    const auto layout = layout::Resolve(**family, naming, config, choices);
+    ASSERT_THAT(layout, IsOk());
+    for (const char* name : names) {
+      EXPECT_EQ(Find(*layout, name) != nullptr, present) << naming << " " << name;
+    }
   };
-  EXPECT_FALSE(is_ignored("model.layers.1.eh_proj.weight"));
-  EXPECT_TRUE(is_ignored("model.layers.2.eh_proj.weight"));
-  EXPECT_TRUE(is_ignored("model.layers.3.mlp.gate.weight"));
-  EXPECT_FALSE(is_ignored("model.layers.4.eh_proj.weight"));
-  EXPECT_FALSE(is_ignored("model.layers.22.eh_proj.weight"));
+  has("hf", {},
+      {"model.layers.2.eh_proj.weight", "model.layers.3.enorm.weight",
+       "model.layers.3.embed_tokens.weight", "model.layers.3.shared_head.head.weight",
+       "model.layers.3.mlp.up_proj.weight"},
+      true);
+  has("hf", {}, {"model.layers.1.eh_proj.weight", "model.layers.1.embed_tokens.weight"}, false);
+  // Transformers has no such modules, and so no copies of what they share.
+  has("fsdp2", {}, {"model.layers.3.enorm.weight", "model.layers.3.mlp.up_proj.weight"}, true);
+  has("fsdp2", {}, {"model.layers.3.embed_tokens.weight"}, false);
+  has("torch_dist", {},
+      {"decoder.layers.mlp.linear_fc2.weight", "mtp.layers.1.eh_proj.weight",
+       "mtp.layers.1.transformer_layer.mlp.linear_fc2.weight"},
+      true);
+  has("fsdp_dtensor", {}, {"mtp.layers.0.transformer_layer.mlp.linear_fc1.weight_v"}, true);
+  has("fsdp_dtensor", {{"further_names", "mtp_model_layer"}},
+      {"mtp.layers.0.mtp_model_layer.mlp.linear_fc1.weight_v", "mtp.layers.0.enorm.weight"}, true);
+  has("mp_rank", {{"further_names", "mtp_model_layer"}},
+      {"decoder.layers.1.mlp.linear_fc1.weight",
+       "mtp.layers.1.mtp_model_layer.mlp.linear_fc1.weight"},
+      true);
+  has("trainer", {}, {"decoder.layers.2.mlp.linear_fc1.weight", "mtp.layers.0.enorm.weight"},
+      false);
 }
 
 // Also where the class has such layers without a key that says so.
-TEST(DecoderTable, IgnoresTheFurtherLayersThatTheClassHasByDefault) {
+TEST(DecoderTable, HasTheFurtherLayersThatTheClassHasByDefault) {
   Configuration config = TinyLlama();
   config["model_type"] = "glm4_moe";
   config["head_dim"] = 4;
-  const auto ignores = [&](std::string_view key) {
+  const auto has = [&](std::string_view name) {
     Configuration read = config;
     EXPECT_THAT(ReadAsClass(read), IsOk());
     const auto layout = layout::Resolve(*FindFamily(read).value(), "hf", read);
     EXPECT_THAT(layout, IsOk());
-    return std::any_of(
-        layout->ignores.begin(), layout->ignores.end(),
-        [&](const layout::IgnoreRule& rule) { return MatchesGlob(rule.pattern, key); });
+    return layout.ok() && Find(*layout, name) != nullptr;
   };
-  EXPECT_TRUE(ignores("model.layers.2.eh_proj.weight"));
-  EXPECT_FALSE(ignores("model.layers.3.eh_proj.weight"));
+  EXPECT_TRUE(has("model.layers.2.eh_proj.weight"));
+  EXPECT_TRUE(has("model.layers.2.mlp.experts.0.up_proj.weight"));
+  EXPECT_FALSE(has("model.layers.3.eh_proj.weight"));
   config["num_nextn_predict_layers"] = 0;
-  EXPECT_FALSE(ignores("model.layers.2.eh_proj.weight"));
+  EXPECT_FALSE(has("model.layers.2.eh_proj.weight"));
 }
 
 // Traps of the published configurations.

@@ -139,10 +139,8 @@ TEST_F(TorchDistTest, HoldsEveryGoldenModelAndGivesItBack) {
 }
 
 // What Megatron-Core wrote goes through the other naming of Megatron and comes back tensor for
-// tensor and object for object. Of everything else the reason is known.
+// tensor and object for object.
 TEST_F(TorchDistTest, IsWhatMegatronCoreWrote) {
-  const std::map<std::string, std::string> refused = {
-      {"mtp_core016", "the model predicts several tokens"}};
   int num_models = 0;
   for (const std::string& name : testing::GoldenCases("torch_dist")) {
     SCOPED_TRACE(name);
@@ -160,12 +158,6 @@ TEST_F(TorchDistTest, IsWhatMegatronCoreWrote) {
       continue;
     }
     Result<Configuration> config = ConfigFromMegatronArgs(*args);
-    if (const auto why = refused.find(name); why != refused.end()) {
-      EXPECT_THAT(config, FailsWith(ErrorKind::kUnsupported));
-      EXPECT_THAT(config.status().ToString(), HasSubstr(why->second));
-      EXPECT_THAT(Convert(there), FailsWith(ErrorKind::kUnsupported));
-      continue;
-    }
     ASSERT_THAT(config, IsOk());
     // Rows that pad the vocabulary are random in one of them, and would be left out.
     (*config)["vocab_size"] = (*config)["padded_vocab_size"];

@@ -29,6 +29,10 @@ TEST(DivisionTest, FollowsFromTheName) {
   EXPECT_EQ(of("decoder.layers.3.mlp.experts.linear_fc1.weight12"), Division::kHalves);
   EXPECT_EQ(of("decoder.layers.3.mlp.experts.local_experts.1.linear_fc2.weight"),
             Division::kColumns);
+  EXPECT_EQ(of("mtp.layers.0.enorm.weight"), Division::kWhole);
+  EXPECT_EQ(of("mtp.layers.0.eh_proj.weight"), Division::kRows);
+  EXPECT_EQ(of("mtp.layers.0.final_layernorm.weight"), Division::kWhole);
+  EXPECT_EQ(of("mtp.layers.0.mtp_model_layer.mlp.linear_fc2.weight"), Division::kColumns);
   EXPECT_EQ(DivisionOf("decoder.layers.3.mlp.linear_fc1.bias", false), Division::kRows);
   EXPECT_EQ(of("decoder.layers.3.self_attention.linear_q_down_proj.weight"), std::nullopt);
   EXPECT_EQ(of("language_model.encoder.layers.0.mlp.dense_h_to_4h.weight"), std::nullopt);

@@ -102,9 +102,27 @@ TEST(ModuleOrderTest, ExpertsAreGroupedOrOneByOne) {
                 {.experts_one_by_one = true});
 }
 
+TEST(ModuleOrderTest, LayersThatPredictFurtherTokensComeBeforeTheHead) {
+  const std::string inner = "mtp.layers.transformer_layer.";
+  ExpectInOrder({{InLayer("mlp.linear_fc2.weight"), 7},
+                 {"decoder.final_layernorm.weight"},
+                 {"mtp.layers.enorm.weight", 0},
+                 {"mtp.layers.hnorm.weight", 0},
+                 {"mtp.layers.eh_proj.weight", 0},
+                 {inner + "self_attention.linear_qkv.layer_norm_weight", 0},
+                 {inner + "self_attention.linear_proj.weight", 0},
+                 {inner + "mlp.experts.experts.linear_fc1.weight", 0, 0},
+                 {inner + "mlp.experts.experts.linear_fc1.weight", 0, 1},
+                 {inner + "mlp.shared_experts.linear_fc2.bias", 0},
+                 {"mtp.layers.final_layernorm.weight", 0},
+                 {"mtp.layers.enorm.weight", 1},
+                 {"output_layer.weight"}},
+                {});
+}
+
 TEST(ModuleOrderTest, OtherModulesHaveNoPlace) {
   EXPECT_FALSE(PlaceOf(InLayer("mixer.in_proj.weight"), 0, 0, {}));
-  EXPECT_FALSE(PlaceOf("mtp.layers.eh_proj.weight", 0, 0, {}));
+  EXPECT_FALSE(PlaceOf("mtp.layers.mtp_model_layer.layers.mixer.in_proj.weight", 0, 0, {}));
 }
 
 }  // namespace
