@@ -42,11 +42,6 @@ def quantised():
     return [c for c in cases("hf") if config(c)["model_type"] in FAMILIES and "quantization_config" in config(c)]
 
 
-def predicts_further(case):
-    """Whether it has layers for multi-token prediction, which a conversion leaves out."""
-    return bool(config(case).get("num_nextn_predict_layers"))
-
-
 def megatron_dense_swiglu():
     """What Megatron-FSDP itself wrote of models that are a Llama: dense, SwiGLU, no tensor parallelism."""
     found = []

@@ -73,6 +73,9 @@ def megatron_tensors(tensors, config):
 
     ends = {"model.embed_tokens.weight": "embedding.word_embeddings.weight", "model.norm.weight": "decoder.final_layernorm.weight",
             "lm_head.weight": "output_layer.weight"}
+    shared = {"embed_tokens.weight": "model.embed_tokens.weight", "shared_head.head.weight": "lm_head.weight"}
+    around = {"enorm.weight": "enorm.weight", "hnorm.weight": "hnorm.weight", "eh_proj.weight": "eh_proj.weight",
+              "shared_head.norm.weight": "final_layernorm.weight"}
     for key, value in tensors.items():
         if key == "lm_head.weight" and config.get("tie_word_embeddings"):
             continue
@@ -80,9 +83,15 @@ def megatron_tensors(tensors, config):
             put(ends[key], value)
             continue
         layer, rest = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", key).groups()
-        if int(layer) >= config["num_hidden_layers"]:
-            continue  # multi-token prediction
         at = f"decoder.layers.{layer}."
+        if (further := int(layer) - config["num_hidden_layers"]) >= 0:  # it predicts a further token
+            if rest in shared:
+                assert torch.equal(value, tensors[shared[rest]])
+                continue
+            if rest in around:
+                put(f"mtp.layers.{further}.{around[rest]}", value)
+                continue
+            at = f"mtp.layers.{further}.transformer_layer."
         if rest == "input_layernorm.weight":
             put(at + ("input_layernorm.weight" if is_mla else "self_attention.linear_qkv.layer_norm_weight"), value)
         elif rest == "post_attention_layernorm.weight" and f"model.layers.{layer}.post_feedforward_layernorm.weight" in tensors:

@@ -1,12 +1,15 @@
 """Real Megatron-Core loads our torch_dist checkpoints into a real GPTModel, every key and value, and saves the same itself."""
 import itertools
+import json
 import re
 
 import pytest
+import safetensors.torch
 import torch
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
+import further_layers
 import golden
 import mapping
 import packages
@@ -17,7 +20,7 @@ VERSIONS = {"compat": "0.16.1", "0.19": "0.19.2"}  # which version writes each g
 # It has no layers with norms behind attention and MLP.
 MODELS = [c for c in golden.models() if golden.config(c)["model_type"] != "olmo2"]
 # What the generations store differently says nothing of the model: a few that differ in their keys.
-OTHERWISE = ("qwen3-tied-bf16", "qwen3moe-norm-bf16", "qwen3moe-step-bf16", "deepseekv2-group-bf16")
+OTHERWISE = ("qwen3-tied-bf16", "qwen3moe-norm-bf16", "qwen3moe-step-bf16", "deepseekv2-group-bf16", "deepseekv3-mtp-bf16")
 # Grouped experts of layers without Transformer Engine are a class that 0.19 does not have.
 GROUPED = [c for c in MODELS if c.name.startswith("qwen3moe-norm")]
 
@@ -28,7 +31,7 @@ def core():
     return packages.megatron_core
 
 
-def live_tensors(case, grouped=False):
+def live_tensors(case, version, grouped=False):
     """What a GPTModel of local layers holds of the published model, by a mapping of our own."""
     found = mapping.megatron_tensors(*mapping.read_repository(case / "ckpt"))
     out, experts = {}, {}
@@ -38,6 +41,8 @@ def live_tensors(case, grouped=False):
         name = name.replace("mlp.linear_fc1.layer_norm_weight", "pre_mlp_layernorm.weight")
         name = name.replace("linear_q_up_proj.layer_norm_weight", "q_layernorm.weight")
         name = name.replace("linear_kv_up_proj.layer_norm_weight", "kv_layernorm.weight")
+        if version == "0.19.2":  # the live module alone: what it stores is called as before
+            name = name.replace(".transformer_layer.", ".mtp_model_layer.")
         if name.endswith("_v"):
             continue
         if name.endswith("_w"):
@@ -95,7 +100,7 @@ def check(case, generation, version, core, tmp_path, *options, grouped=False):
     done = tools.peer("2.15.0", "megatron_core.py", core(version), ours / "release", live, own,
                       "--grouped" if grouped else "--sequential", timeout=120)
     assert done["iteration"] == 0
-    want, got = live_tensors(case, grouped), torch.load(live)
+    want, got = live_tensors(case, version, grouped), torch.load(live)
     assert set(want) <= set(got)
     assert all(re.search(r"local_tokens_per_expert|output_layer", k) for k in set(got) - set(want)), set(got) - set(want)
     for key, value in want.items():
@@ -138,3 +143,18 @@ def test_loads_into_grouped_experts(case, core, tmp_path):
 @pytest.mark.parametrize("case", GROUPED, ids=golden.name)
 def test_loads_layers_that_are_kept_apart(case, core, tmp_path):
     check(case, "compat", "0.16.1", core, tmp_path, "--layer-keys", "per_layer")
+
+
+@pytest.mark.parametrize("generation", VERSIONS)
+@pytest.mark.parametrize("changes", ({}, {"num_hidden_layers": 1, "first_k_dense_replace": 9}), ids=("moe", "dense"))
+def test_loads_several_layers_that_predict_further_tokens(changes, generation, core, tmp_path):
+    """With grouped queries, behind a mixture of experts or a dense layer."""
+    tensors, config = mapping.read_repository(next(c for c in MODELS if c.name == "glm4moe-bf16") / "ckpt")
+    config |= changes
+    dropped = tuple(f"model.layers.{n}." for n in range(config["num_hidden_layers"], 99))
+    tensors = {key: value for key, value in tensors.items() if not key.startswith(dropped)}
+    further_layers.add(tensors, config, 2)
+    (tmp_path / "ckpt").mkdir()
+    safetensors.torch.save_file(tensors, tmp_path / "ckpt/model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "ckpt/config.json").write_text(json.dumps(config))
+    check(tmp_path, generation, VERSIONS[generation], core, tmp_path, "--layer-keys", "per_layer")

@@ -21,6 +21,8 @@ CLASSES = {"llama": "LlamaConfig", "mistral": "MistralConfig", "qwen2": "Qwen2Co
 LATENT = {"deepseek_v2", "deepseek_v3"}
 # Experts as DeepSeek has them.
 ROUTED = LATENT | {"glm4_moe"}
+# Published with layers that predict further tokens.
+FURTHER = {"deepseek_v3", "glm4_moe"}
 # Families whose classes read a key; the others take it for one that is not theirs.
 READS = {"attention_bias": {"llama", "qwen3", "qwen3_moe", "olmoe", "olmo2"} | ROUTED, "mlp_bias": {"llama", "deepseek_v2"},
          "layer_types": {"mistral", "qwen2", "qwen2_moe", "qwen3"}, "sliding_window": {"mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"}}
@@ -43,6 +45,8 @@ class Case:
     refusable: set = dataclasses.field(default_factory=set)
     # Whether config.json is left as Transformers writes it.
     as_saved: bool = False
+    # How many layers that predict further tokens are published besides.
+    further: int = 0
 
     @property
     def dtype(self):
@@ -214,6 +218,10 @@ class Draw:
             if self.config[key] == other:
                 self.refusable.add(key)
 
+    def last_layer_is_like_the_next(self):
+        """Megatron makes layers that predict further tokens of the last one's kind."""
+        return self.config.get("first_k_dense_replace", -1) not in (-1, self.config["num_hidden_layers"])
+
     def latent(self):
         self.config |= {"q_lora_rank": self.one(None, 12, 16), "kv_lora_rank": self.one(12, 16), "qk_nope_head_dim": self.one(6, 8),
                         "qk_rope_head_dim": self.one(4, 6, 8), "v_head_dim": self.one(6, 8, 10)}
@@ -256,4 +264,6 @@ def draw(seed, model_type):
     d.rope()
     d.strange()
     d.spell()
-    return Case(seed, model_type, copy.deepcopy(d.config), d.refusable, d.chance(0.25))
+    as_saved = d.chance(0.25)
+    further = d.one(0, 1, 2) if model_type in FURTHER and d.last_layer_is_like_the_next() else 0
+    return Case(seed, model_type, copy.deepcopy(d.config), d.refusable, as_saved, further)

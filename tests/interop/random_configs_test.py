@@ -8,6 +8,7 @@ import safetensors.torch
 import torch
 import transformers
 
+import further_layers
 import random_configs
 import tools
 
@@ -31,6 +32,10 @@ def randomise(model, dtype):
             if key.endswith("e_score_correction_bias"):
                 buffer.uniform_(-0.1, 0.1)
                 buffer.copy_(buffer.to(dtype))
+
+
+def weights(folder):
+    return {key: tensor for path in sorted(folder.glob("*.safetensors")) for key, tensor in safetensors.torch.load_file(path).items()}
 
 
 def mean_loss(logits, labels):
@@ -65,6 +70,12 @@ def make(case, folder):
     model.to(dtype).save_pretrained(model_folder)
     if not case.as_saved:
         path.write_text(json.dumps(case.config))
+    if case.further:
+        tensors, described = weights(model_folder), json.loads(path.read_text())
+        counted = {"num_hidden_layers": config.num_hidden_layers, "hidden_size": config.hidden_size}
+        further_layers.add(tensors, counted, case.further)
+        safetensors.torch.save_file(tensors, model_folder / "model.safetensors", metadata={"format": "pt"})
+        path.write_text(json.dumps(described | {"num_nextn_predict_layers": case.further}))
     return mean_loss(logits, tokens[:, 1:]).item()
 
 
@@ -123,10 +134,6 @@ def against_transformers(case, folder, _):
 
 def test_equals_transformers_or_is_refused_by_name(models):
     all_of(against_transformers, models)
-
-
-def weights(folder):
-    return {key: tensor for path in sorted(folder.glob("*.safetensors")) for key, tensor in safetensors.torch.load_file(path).items()}
 
 
 def comes_back(case, folder, _):

@@ -136,8 +136,7 @@ TEST_F(FurtherLayersTest, CopiesOfWhatTheyShareMustBeTheSame) {
     ASSERT_THAT(opened, IsOk());
     const auto header = safetensors::ReadHeader(**opened);
     ASSERT_THAT(header, IsOk());
-    const auto tensor =
-        std::ranges::find(header->tensors, key, &safetensors::TensorEntry::name);
+    const auto tensor = std::ranges::find(header->tensors, key, &safetensors::TensorEntry::name);
     ASSERT_NE(tensor, header->tensors.end());
     std::string content = Content(file);
     content[header->payload_offset + tensor->begin] ^= 1;

@@ -109,8 +109,8 @@ TEST_F(ExtraNumbersTest, AreNeverStacked) {
 
 // Composing proves that each element of the target is written once.
 TEST_F(ExtraNumbersTest, EveryNamingThatHasThemGivesEveryOther) {
-  const std::vector<ResolvedLayout> layouts = {
-      Layout("hub"), Layout("live", {{"keys", "stacked"}}), Layout("live", {{"keys", "apart"}})};
+  const std::vector<ResolvedLayout> layouts = {Layout("hub"), Layout("live", {{"keys", "stacked"}}),
+                                               Layout("live", {{"keys", "apart"}})};
   for (const ResolvedLayout& source : layouts) {
     for (const ResolvedLayout& target : layouts) {
       EXPECT_THAT(Compose(source, target), IsOk());

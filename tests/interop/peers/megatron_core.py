@@ -87,6 +87,7 @@ def config_of(args):
         virtual_pipeline_model_parallel_size=getattr(args, "virtual_pipeline_model_parallel_size", None),
         expert_model_parallel_size=expert_ranks,
         use_cpu_initialization=True, params_dtype=dtype, pipeline_dtype=dtype, bf16=args.bf16, fp16=args.fp16,
+        mtp_num_layers=getattr(args, "mtp_num_layers", None),
         hidden_dropout=0.0, attention_dropout=0.0, bias_dropout_fusion=False, gradient_accumulation_fusion=False,
         masked_softmax_fusion=False, apply_rope_fusion=False, moe_permute_fusion=False, persist_layer_norm=False)
     if args.num_experts:
@@ -130,7 +131,8 @@ def build(args):
             setattr(config, name, getattr(args, name))
     spec = gpt_layer_specs.get_gpt_decoder_block_spec(
         config, use_transformer_engine=False, **only(gpt_layer_specs.get_gpt_decoder_block_spec, normalization=args.normalization))
-    return GPTModel(config=config, transformer_layer_spec=spec, vocab_size=args.padded_vocab_size,
+    further = gpt_layer_specs.get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False) if config.mtp_num_layers else None
+    return GPTModel(config=config, transformer_layer_spec=spec, mtp_block_spec=further, vocab_size=args.padded_vocab_size,
                     max_sequence_length=args.max_position_embeddings, position_embedding_type=args.position_embedding_type,
                     share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights).to(config.params_dtype)
 
