@@ -524,6 +524,7 @@ ModelView ViewAsStored(const ModelSource& model) {
     view.tensors.push_back({.key = stored.key, .dtype = tensor.dtype, .shape = tensor.shape});
     view.recipes.push_back(std::move(recipe));
     view.derived.push_back(false);
+    view.expected.push_back(false);
   }
   return view;
 }
@@ -559,6 +560,7 @@ Result<ModelView> ViewModel(const ModelSource& model, const std::string& naming,
         {.key = view.layout.Key(tensor), .dtype = recipe.source_dtype, .shape = tensor.shape});
     view.recipes.push_back(std::move(recipe));
     view.derived.push_back(tensor.derived);
+    view.expected.push_back(tensor.expected);
   }
   if (!status.ok()) return status;
   return view;

@@ -140,7 +140,8 @@ struct ModelView {
   // Parallel, in the order of the layout; tensors whose sources are absent are left out.
   std::vector<TargetTensor> tensors;
   std::vector<TensorRecipe> recipes;
-  std::vector<bool> derived;  // a copy of other tensors
+  std::vector<bool> derived;   // a copy of other tensors
+  std::vector<bool> expected;  // a copy that readers want
 };
 
 // The tensors of TakeAsStored.

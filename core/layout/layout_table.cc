@@ -352,7 +352,7 @@ class TableParser {
     return ParseRule(name, Trim(text.substr(1)), /*is_object=*/true);
   }
 
-  // NAME : axes {= LOGICAL} {derived} {when expr}
+  // NAME : axes {= LOGICAL} {derived {expected}} {when expr}
   Status ParseRule(std::string_view name, std::string_view text, bool is_object = false) {
     CKPT_ASSIGN_OR_RETURN(Naming * naming, CurrentNaming());
     if (!stack_) {
@@ -383,6 +383,11 @@ class TableParser {
     CKPT_RETURN_IF_ERROR(TakeCondition(text, when));
     if (around) rule.when.push_back(*around);
     if (when) rule.when.push_back(*std::move(when));
+    constexpr std::string_view kExpected = " derived expected";
+    if (text.ends_with(kExpected)) {
+      rule.expected = true;
+      text.remove_suffix(kExpected.size() - std::string_view(" derived").size());
+    }
     if (text.ends_with(" derived")) {
       rule.derived = true;
       text = Trim(text.substr(0, text.size() - 8));

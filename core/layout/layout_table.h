@@ -70,6 +70,7 @@ struct TensorRule {
   // A copy of elements that another rule holds, such as the head of a tied embedding. Axes that
   // only its name has count copies.
   bool derived = false;
+  bool expected = false;  // `… derived expected`: readers want the copy
   // `object NAME : AXES = LOGICAL`: no tensor, but objects in a grid of these axes, wherever the
   // model has the logical tensor.
   bool is_object = false;

@@ -316,6 +316,7 @@ class Resolver {
     tensor.shape = shapes_[rule_index]->shape;
     tensor.segments = shapes_[rule_index]->segments;
     tensor.derived = rule.derived;
+    tensor.expected = rule.expected;
     CKPT_RETURN_IF_ERROR(BindNumbers(tensor));
     layout_.tensors.push_back(std::move(tensor));
     return OkStatus();

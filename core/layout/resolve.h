@@ -42,6 +42,7 @@ struct ResolvedTensor {
   Dims shape;
   std::vector<Segment> segments;  // they tile the shape
   bool derived = false;           // a copy of elements that other tensors hold
+  bool expected = false;          // a copy that readers want
   bool is_stripped = false;       // its name lost the prefix that this form strips
 };
 

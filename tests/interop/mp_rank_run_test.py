@@ -23,18 +23,23 @@ CONFIGS = {
                                                  tie_word_embeddings=False),
     "moe": lambda: transformers.Qwen3MoeConfig(**SHAPE, hidden_size=64, head_dim=16, intermediate_size=96, num_experts=4, num_experts_per_tok=2,
                                                moe_intermediate_size=32, tie_word_embeddings=False),
+    # With layers that predict further tokens.
+    "further": lambda: transformers.Glm4MoeConfig(**SHAPE, hidden_size=64, intermediate_size=96, head_dim=16, moe_intermediate_size=32, n_routed_experts=4,
+                                                  num_experts_per_tok=2, n_shared_experts=1, first_k_dense_replace=1, use_qk_norm=True,
+                                                  tie_word_embeddings=False),
 }
 # Of each model: tensor, pipeline, virtual pipeline, expert and data-parallel ranks, and the optimizer.
 CASES = [("llama", "1,2,2,1,2", "distributed"), ("llama", "1,2,2,1,1", "plain", "--fp32"), ("tied", "2,2,1,1,1", "distributed"),
          ("tied", "2,1,1,1,1", "plain"), ("moe", "2,1,1,2,2", "distributed"), ("moe", "1,2,1,2,2", "plain"), ("moe", "1,2,1,2,2", "distributed"),
          ("llama", "1,1,1,1,1", "plain", "--sgd"), ("tied", "2,2,1,1,1", "plain", "--sgd", "--fp32"),
          ("llama", "1,2,1,1,1", "plain", "--decoupled"), ("tied", "2,2,1,1,1", "plain", "--decoupled"),
-         ("moe", "1,1,1,2,2", "distributed", "--decoupled")]
+         ("moe", "1,1,1,2,2", "distributed", "--decoupled"), ("further", "2,2,1,1,1", "distributed"), ("further", "1,2,1,2,2", "plain"),
+         ("further", "1,2,2,1,1", "distributed")]
 # Slow: norms are all ones in bfloat16 still, so that values do not tell them apart.
 BUFFERS = [(*case, "--buffers") for case in CASES if case[2] == "distributed"] + [
     (name, sizes, "distributed", "--buffers", *options) for name, sizes, *options in (
         ("tied", "2,2,1,1,1", "--slow"), ("moe", "1,2,1,2,2", "--slow"), ("llama", "1,1,1,1,2", "--fp32"), ("mla", "1,1,1,1,2"),
-        ("mla", "1,1,1,2,2", "--slow"), ("biases", "2,1,1,1,1", "--slow"))]
+        ("mla", "1,1,1,2,2", "--slow"), ("biases", "2,1,1,1,1", "--slow"), ("further", "1,2,1,1,2", "--slow"))]
 # The same, whose buffers are cut in buckets of so many elements.
 GAPS = [("1,1,1,1,2", 3000), ("2,2,2,1,1", 700), ("1,2,1,1,2", None)]
 # Forms with names of their own for weights, exact values and moments.
@@ -48,7 +53,7 @@ def published(tmp_path_factory):
 
     def get(name):
         if name not in made:
-            made[name] = publish(CONFIGS[name](), tmp_path_factory.mktemp(name)) / "core" / "release"
+            made[name] = publish(CONFIGS[name](), tmp_path_factory.mktemp(name), further=2 if name == "further" else 0) / "core" / "release"
         return made[name]
 
     return get
@@ -100,10 +105,18 @@ def test_buffers_are_the_training_state(case, trained, tmp_path):
     is_same_run(run / "buffers", run / "core", tmp_path)
 
 
-@pytest.mark.parametrize("case", BUFFERS[-5:], ids=lambda case: " ".join(case))
+@pytest.mark.parametrize("case", BUFFERS[-6:], ids=lambda case: " ".join(case))
 def test_buffers_of_the_newer_version(case, trained, tmp_path):
     run = trained(*case, version="0.19.2")
     is_same_run(run / "buffers", run / "core", tmp_path)
+
+
+def test_layers_that_predict_further_tokens_of_the_newer_version(trained, tmp_path):
+    """Whose ranks call the layer inside one otherwise than dist_checkpointing does."""
+    run = trained("further", "1,2,1,1,2", "distributed", "--buffers", "--slow", version="0.19.2")
+    stored = tools.described(run / "legacy")
+    assert any(".mtp_model_layer." in key for key in stored) and not any(".transformer_layer." in key for key in stored)
+    is_same_run(run / "legacy", run / "core", tmp_path)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "--decoupled" in case], ids=lambda case: " ".join(case))

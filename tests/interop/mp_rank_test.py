@@ -15,10 +15,15 @@ CONFIGS = {
     "bias": lambda: transformers.Qwen2Config(**SHAPE, tie_word_embeddings=False),
     "moe": lambda: transformers.Qwen3MoeConfig(**SHAPE, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
                                                tie_word_embeddings=False),
+    # With layers that predict further tokens.
+    "further": lambda: transformers.Glm4MoeConfig(**SHAPE, head_dim=16, moe_intermediate_size=32, n_routed_experts=4,
+                                                  num_experts_per_tok=2, n_shared_experts=1, first_k_dense_replace=1, use_qk_norm=True,
+                                                  tie_word_embeddings=False),
 }
 # Of each model: tensor, pipeline, virtual pipeline and expert ranks.
 CASES = [("llama", "1,1,1,1"), ("llama", "2,2,1,1"), ("llama", "4,1,1,1"), ("llama", "1,2,2,1"), ("tied", "2,2,1,1"), ("tied", "2,1,1,1"),
-         ("bias", "2,2,1,1"), ("moe", "2,1,1,1"), ("moe", "1,1,1,2"), ("moe", "2,1,1,2"), ("moe", "1,2,1,2")]
+         ("bias", "2,2,1,1"), ("moe", "2,1,1,1"), ("moe", "1,1,1,2"), ("moe", "2,1,1,2"), ("moe", "1,2,1,2"),
+         ("further", "1,1,1,1"), ("further", "2,2,1,1"), ("further", "1,2,2,1"), ("further", "1,2,1,2")]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +33,7 @@ def published(tmp_path_factory):
 
     def get(name):
         if name not in made:
-            made[name] = publish(CONFIGS[name](), tmp_path_factory.mktemp(name))
+            made[name] = publish(CONFIGS[name](), tmp_path_factory.mktemp(name), further=2 if name == "further" else 0)
         return made[name]
 
     return get

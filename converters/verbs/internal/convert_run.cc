@@ -34,6 +34,7 @@ void Append(TargetTensor tensor, TensorRecipe recipe, ModelView& view) {
   view.tensors.push_back(std::move(tensor));
   view.recipes.push_back(std::move(recipe));
   view.derived.push_back(false);
+  view.expected.push_back(false);
 }
 
 // Every trained parameter of the target, and its position in `groups`.

@@ -52,7 +52,8 @@ bool ShardsFit(const std::vector<ManifestShard>& shards, const std::vector<Targe
   return wanted == had;
 }
 
-// The target may store copies of other tensors. They are written only if the origin stored them.
+// The target may store copies of other tensors. They are written only if the origin stored them, or
+// if there is none and readers want them.
 void DropCopies(const std::vector<ManifestShard>& original, ModelView& view) {
   std::vector<std::string> had;
   for (const ManifestShard& shard : original) {
@@ -61,12 +62,13 @@ void DropCopies(const std::vector<ManifestShard>& original, ModelView& view) {
   ModelView kept;
   kept.layout = std::move(view.layout);
   for (std::size_t t = 0; t < view.tensors.size(); ++t) {
-    const bool stored =
-        !view.derived[t] || std::find(had.begin(), had.end(), view.tensors[t].key) != had.end();
+    const bool stored = !view.derived[t] || (had.empty() && view.expected[t]) ||
+                        std::find(had.begin(), had.end(), view.tensors[t].key) != had.end();
     if (!stored) continue;
     kept.tensors.push_back(std::move(view.tensors[t]));
     kept.recipes.push_back(std::move(view.recipes[t]));
     kept.derived.push_back(view.derived[t]);
+    kept.expected.push_back(view.expected[t]);
   }
   view = std::move(kept);
 }

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <fstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <boost/filesystem/operations.hpp>
 #include <gmock/gmock.h>
@@ -100,6 +102,51 @@ TEST_F(FurtherLayersTest, AreKnownFromTheArgs) {
   ASSERT_THAT(model, IsOk());
   EXPECT_EQ(layout::FormatValue(model->config.at("num_nextn_predict_layers")), "1");
   EXPECT_FALSE(model->match.lacks_extra);
+}
+
+// Readers of published models want the copies of what they share, unless it came without.
+TEST_F(FurtherLayersTest, HaveTheirCopiesIfTheirOriginIsNotPublished) {
+  ConvertOptions there = Between("hf", "torch_dist", Golden("deepseekv3-mtp-bf16"), "core");
+  ASSERT_THAT(Convert(there), IsOk());
+  ASSERT_TRUE(boost::filesystem::remove(there.target / "release" / "ckptkit.json"));
+  ConvertOptions back = Between("torch_dist", "hf", there.target, "hf");
+  ASSERT_THAT(Convert(back), IsOk());
+  for (const std::string key :
+       {"model.layers.2.embed_tokens.weight", "model.layers.2.shared_head.head.weight"}) {
+    EXPECT_TRUE(HasKey(back.target, key)) << key;
+  }
+}
+
+TEST_F(FurtherLayersTest, HaveNoCopiesIfTheirOriginHasNone) {
+  const Path source = CopyOf("deepseekv3-mtp-bf16");
+  const Path file = source / "model.safetensors";
+  const std::string content = Content(file);
+  const auto opened = PosixStorage().Open(file);
+  ASSERT_THAT(opened, IsOk());
+  const auto header = safetensors::ReadHeader(**opened);
+  ASSERT_THAT(header, IsOk());
+  std::vector<safetensors::TensorEntry> tensors;
+  std::string payload;
+  for (safetensors::TensorEntry tensor : header->tensors) {
+    if (tensor.name == "model.layers.2.embed_tokens.weight") continue;
+    const std::size_t size = tensor.end - tensor.begin;
+    const std::size_t begin = std::exchange(tensor.begin, payload.size());
+    payload += content.substr(header->payload_offset + begin, size);
+    tensor.end = payload.size();
+    tensors.push_back(std::move(tensor));
+  }
+  ASSERT_EQ(tensors.size() + 1, header->tensors.size());
+  Bytes bare = safetensors::SerializeHeader(header->metadata, tensors);
+  Append(AsBytes(payload), bare);
+  boost::filesystem::remove(file);
+  ASSERT_THAT(WriteSmallFile(PosixStorage(), file, bare), IsOk());
+
+  ConvertOptions there = Between("hf", "torch_dist", source, "core");
+  ASSERT_THAT(Convert(there), IsOk());
+  ConvertOptions back = Between("torch_dist", "hf", there.target, "hf");
+  back.to.choices["expert_layout"] = kOriginalChoice;
+  ASSERT_THAT(Convert(back), IsOk());
+  ExpectSameFiles(source, back.target);
 }
 
 // Transformers saves none of them, and keeps the key.

@@ -122,6 +122,13 @@ def prepare_parts(args):
         DotProductAttention.__init__ = lambda self, *a, k_channels=None, v_channels=None, **k: original(self, *a, **k)
 
 
+def further_spec(config, spec, **virtual):
+    """Of the layers that predict further tokens; None on a rank that has none."""
+    if not config.mtp_num_layers:
+        return None
+    return gpt_layer_specs.get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False, **virtual)
+
+
 def build(args):
     prepare_parts(args)
     config = config_of(args)
@@ -131,8 +138,7 @@ def build(args):
             setattr(config, name, getattr(args, name))
     spec = gpt_layer_specs.get_gpt_decoder_block_spec(
         config, use_transformer_engine=False, **only(gpt_layer_specs.get_gpt_decoder_block_spec, normalization=args.normalization))
-    further = gpt_layer_specs.get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False) if config.mtp_num_layers else None
-    return GPTModel(config=config, transformer_layer_spec=spec, mtp_block_spec=further, vocab_size=args.padded_vocab_size,
+    return GPTModel(config=config, transformer_layer_spec=spec, mtp_block_spec=further_spec(config, spec), vocab_size=args.padded_vocab_size,
                     max_sequence_length=args.max_position_embeddings, position_embedding_type=args.position_embedding_type,
                     share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights).to(config.params_dtype)
 

@@ -17,7 +17,7 @@ def build(args, stage, stages):
         **peer.only(gpt_layer_specs.get_gpt_decoder_block_spec, normalization=args.normalization), **virtual)
     first = parallel_state.is_pipeline_first_stage(ignore_virtual=True) and stage == 0
     last = parallel_state.is_pipeline_last_stage(ignore_virtual=True) and stage == stages - 1
-    return GPTModel(config=config, transformer_layer_spec=spec, vocab_size=args.padded_vocab_size,
+    return GPTModel(config=config, transformer_layer_spec=spec, mtp_block_spec=peer.further_spec(config, spec, **virtual), vocab_size=args.padded_vocab_size,
                     max_sequence_length=args.max_position_embeddings, position_embedding_type="rope", pre_process=first,
                     post_process=last, share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
                     **virtual).to(config.params_dtype)
