@@ -141,8 +141,8 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
                                   for (const std::string& text : LengthTexts(run)) log.Say(text);
                                   const std::string text = StartText(run, setup->checkpoints());
                                   if (!text.empty()) log.Say(text);
-                                  const std::string idle = IdleInitText(run, setup->checkpoints());
-                                  if (!idle.empty()) log.Say(idle);
+                                  for (const std::string& said : setup->WeightsTexts())
+                                    log.Say(said);
                                 },
                             .is_stop_asked = cli::StopOnSignal::HasArrived,
                             .wants_digest = options.print_state_digest,

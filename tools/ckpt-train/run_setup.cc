@@ -23,12 +23,6 @@ Status CheckHasWeights(const RunConfig& run) {
       .Hint("give --load DIR, a folder with a checkpoint, or --init hf:DIR");
 }
 
-std::string IdleInitText(const RunConfig& run, const CheckpointSettings& checkpoints) {
-  if (!run.idle_init) return "";
-  return fmt::format("init names {}, which is not used: the weights are those of {}",
-                     run.idle_init->string(), checkpoints.load.string());
-}
-
 Result<std::string> ChooseDevice(const trainer::TrainConfig& config, const std::string& device,
                                  const cli::CommonOptions& options, cli::Streams& streams) {
   CKPT_ASSIGN_OR_RETURN(
@@ -50,6 +44,9 @@ Result<std::unique_ptr<RunSetup>> RunSetup::Create(const RunConfig& run, int num
     // How far the run pads the vocabulary is its own decision.
     PadVocabulary(run.train.model.padded_vocab_size, setup->init_->config);
   }
+  const StatePtr stored = run.goes_on() ? run.stored->state() : nullptr;
+  setup->leaves_out_layers_ = (setup->init_ && setup->init_->match.layout.has_extra) ||
+                              (stored && stored->weights.match.layout.has_extra);
   const int threads = options.threads == 0 ? DefaultThreads() : options.threads;
   setup->num_ranks_ = num_ranks;
   setup->threads_ = std::max(1, threads / num_ranks);
@@ -79,9 +76,21 @@ Result<std::unique_ptr<RankSession>> RunSetup::StartRank(trainer::HostGroup& wor
   CKPT_RETURN_IF_ERROR(world.Barrier());
   if (world.rank() != 0) return session;
   EndProgress();
-  const std::string idle = IdleInitText(run_, checkpoints_);
-  if (!idle.empty() && !options_.quiet) streams_.err.Write(EscapeControls(idle) + "\n");
+  if (options_.quiet) return session;
+  for (const std::string& text : WeightsTexts()) streams_.err.Write(EscapeControls(text) + "\n");
   return session;
+}
+
+std::vector<std::string> RunSetup::WeightsTexts() const {
+  std::vector<std::string> texts;
+  if (run_.idle_init) {
+    texts.push_back(fmt::format("init names {}, which is not used: the weights are those of {}",
+                                run_.idle_init->string(), checkpoints_.load.string()));
+  }
+  if (leaves_out_layers_) {
+    texts.emplace_back("the layers that predict further tokens are left out: the trainer has none");
+  }
+  return texts;
 }
 
 void RunSetup::BeginProgress() {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "converters/verbs/model_source.h"
 #include "core/base/result.h"
@@ -23,9 +24,6 @@ namespace ckpt::train {
 
 // Errors: kUsage (the run would use random weights).
 Status CheckHasWeights(const RunConfig& run);
-
-// Says which weights a run has that was told of two sources; empty: it was not.
-std::string IdleInitText(const RunConfig& run, const CheckpointSettings& checkpoints);
 
 // The name of the backend that a run with this `device` gets; told with -v. Errors: those of
 // ChooseBackend.
@@ -55,6 +53,10 @@ class RunSetup {
   // Errors: those of RankSession.
   Result<std::unique_ptr<RankSession>> StartRank(trainer::HostGroup& world);
 
+  // What is to be said of the weights: which ones a run has that was told of two sources, and that
+  // a part of the model is left out.
+  [[nodiscard]] std::vector<std::string> WeightsTexts() const;
+
   [[nodiscard]] const CheckpointSettings& checkpoints() const { return checkpoints_; }
   // Ranks take only weights from a checkpoint, with any value of `finetune`.
   void LoadWeightsOnly() { checkpoints_.finetune = true; }
@@ -73,6 +75,7 @@ class RunSetup {
   cli::Streams& streams_;
   CheckpointSettings checkpoints_;
   std::optional<ModelSource> init_;
+  bool leaves_out_layers_ = false;  // of the weights
   int num_ranks_ = 1;
   std::string device_;
   int threads_ = 1;                 // per rank

@@ -151,9 +151,9 @@ TEST_F(FurtherLayersTest, HaveNoCopiesIfTheirOriginHasNone) {
 
 // Transformers saves none of them, and keeps the key.
 TEST_F(FurtherLayersTest, MayBeLackingWhateverTheConfigurationSays) {
-  const Path source = CopyOf("deepseekv3-yarn-bf16");
-  Replace(source / "config.json", "\"num_nextn_predict_layers\": 0",
-          "\"num_nextn_predict_layers\": 1");
+  const Path source = CopyOf("qwen3-tied-bf16");
+  Replace(source / "config.json", "\"num_hidden_layers\"",
+          "\"num_nextn_predict_layers\": 1, \"num_hidden_layers\"");
   ConvertOptions there = Between("hf", "torch_dist", source, "core");
   ASSERT_THAT(Convert(there), IsOk());
   EXPECT_FALSE(HasKey(there.target, "mtp.layers.0.enorm.weight"));
