@@ -141,6 +141,23 @@ TEST(DecoderTable, LayersThatPredictFurtherTokensAreLayersWithTensorsOfTheirOwn)
       false);
 }
 
+TEST(DecoderTable, NormsOfFurtherLayersHaveBiasesWhereAllNormsDo) {
+  Configuration config = TinyLlama();
+  config["model_type"] = "megatron";
+  config["num_nextn_predict_layers"] = 1;
+  config["norm_bias"] = true;
+  for (const char* naming : {"torch_dist", "fsdp_dtensor", "mp_rank"}) {
+    SCOPED_TRACE(naming);
+    const auto layout = layout::Resolve(*FindFamily(config).value(), naming, config);
+    ASSERT_THAT(layout, IsOk());
+    for (const char* name :
+         {"mtp.layers.0.enorm.bias", "mtp.layers.0.hnorm.bias", "mtp.layers.0.final_layernorm.bias",
+          "mtp.layers.0.transformer_layer.mlp.linear_fc1.layer_norm_bias"}) {
+      EXPECT_NE(Find(*layout, name), nullptr) << name;
+    }
+  }
+}
+
 // Also where the class has such layers without a key that says so.
 TEST(DecoderTable, HasTheFurtherLayersThatTheClassHasByDefault) {
   Configuration config = TinyLlama();

@@ -30,6 +30,7 @@ TEST(DivisionTest, FollowsFromTheName) {
   EXPECT_EQ(of("decoder.layers.3.mlp.experts.local_experts.1.linear_fc2.weight"),
             Division::kColumns);
   EXPECT_EQ(of("mtp.layers.0.enorm.weight"), Division::kWhole);
+  EXPECT_EQ(of("mtp.layers.0.hnorm.bias"), Division::kWhole);
   EXPECT_EQ(of("mtp.layers.0.eh_proj.weight"), Division::kRows);
   EXPECT_EQ(of("mtp.layers.0.final_layernorm.weight"), Division::kWhole);
   EXPECT_EQ(of("mtp.layers.0.mtp_model_layer.mlp.linear_fc2.weight"), Division::kColumns);
