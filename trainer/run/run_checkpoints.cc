@@ -72,7 +72,10 @@ RunCheckpoints::RunCheckpoints(Storage& storage, CheckpointSettings settings, co
       world_(world),
       threads_(settings_.async_save ? 1 : threads),
       voice_(std::move(voice)),
-      naming_({{"transformer_impl", "transformer_engine"}, {"expert_names", "grouped"}}),
+      // The last is of layers that no run of the trainer has; conversions name it all the same.
+      naming_({{"transformer_impl", "transformer_engine"},
+               {"expert_names", "grouped"},
+               {"further_names", "transformer_layer"}}),
       format_(*settings_.save_format),
       run_format_(FormOfRun(format_).run),
       writer_(storage, world) {
