@@ -8,6 +8,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/quote.h"
+#include "core/checkpoint/add_file.h"
 
 namespace ckpt {
 
@@ -36,12 +37,8 @@ void AddSideTexts(const Format& format, std::string_view directory, std::vector<
                   WritePlan& plan) {
   for (const SideText& text : texts) {
     const std::string below = directory.empty() ? std::string() : fmt::format("{}/", directory);
-    const ByteSpan content = AsBytes(text.content);
-    plan.files.push_back({.name = fmt::format("{}{}/{}", below, format.assets_directory, text.name),
-                          .size_bytes = content.size()});
-    plan.literals.push_back({.file = static_cast<std::uint32_t>(plan.files.size() - 1),
-                             .offset_bytes = 0,
-                             .bytes = Bytes(content.begin(), content.end())});
+    AddTextFile(fmt::format("{}{}/{}", below, format.assets_directory, text.name), text.content,
+                plan);
   }
 }
 

@@ -11,8 +11,6 @@
 namespace ckpt {
 
 inline constexpr std::string_view kHfConfigName = "config.json";
-// Its member that says how weights are quantised.
-inline constexpr std::string_view kQuantizationConfig = "quantization_config";
 // Larger than any real one.
 inline constexpr std::uint64_t kMaxHfConfigBytes = std::uint64_t{64} << 20;
 

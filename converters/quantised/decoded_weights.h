@@ -9,12 +9,16 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "core/base/result.h"
 #include "core/checkpoint/source.h"
 #include "core/layout/value.h"
 
 namespace ckpt {
+
+// The member of a configuration that says how weights are quantised.
+inline constexpr std::string_view kQuantizationConfig = "quantization_config";
 
 struct DecodedWeights {
   // The weights under their keys, and no scales. Those of mxfp4 keep the key X_blocks, and have the

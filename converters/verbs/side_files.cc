@@ -9,6 +9,7 @@
 
 #include "converters/config/config_patch.h"
 #include "converters/config/hf_config.h"
+#include "converters/quantised/decoded_weights.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/io/git_lfs_pointer.h"

@@ -10,6 +10,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/check.h"
+#include "core/checkpoint/add_file.h"
 #include "core/checkpoint/copy_index.h"
 #include "core/checkpoint/view_source.h"
 #include "core/json/json_reader.h"

@@ -6,13 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/bytes.h"
 #include "core/checkpoint/write_plan.h"
 
 namespace ckpt::megatron {
-
-// A file of known content.
-void AddFile(std::string name, Bytes content, WritePlan& plan);
 
 // Copies of `files` behind `directory`, which ends with a slash.
 void AddCopies(const std::vector<WriteCopy>& files, std::string_view directory, WritePlan& plan);

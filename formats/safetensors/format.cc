@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/endian.h"
+#include "core/checkpoint/add_file.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/internal/assemble_index.h"
 #include "formats/safetensors/internal/writer.h"
@@ -79,12 +80,7 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
   }
   planned.plan.copies = std::move(request.side_files);
   for (const SideText& text : request.side_texts) {
-    const ByteSpan content = AsBytes(text.content);
-    planned.plan.files.push_back({.name = text.name, .size_bytes = content.size()});
-    planned.plan.literals.push_back(
-        {.file = static_cast<std::uint32_t>(planned.plan.files.size() - 1),
-         .offset_bytes = 0,
-         .bytes = Bytes(content.begin(), content.end())});
+    AddTextFile(text.name, text.content, planned.plan);
   }
   return planned;
 }

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <map>
-#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -28,10 +26,6 @@ namespace {
 // as a whole up to the second number: in the file it lies together.
 constexpr std::int64_t kPartElements = 2 * kMiB;
 constexpr std::int64_t kMaxPartElements = 16 * kMiB;
-
-std::int64_t Product(DimsView dims) {
-  return std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>());
-}
 
 // The values of some blocks of the grid.
 Box ValuesOf(const Box& grid, const CodedTensor& tensor) {
@@ -101,7 +95,7 @@ class DecodedSource final : public ViewSource {
     const EncodingId encoding =
         builder.AddEncoding(below().index().encoding(item) +
                             (tensor.coding == Coding::kMxfp4 ? "+mxfp4" : "+fp8_blocks"));
-    const std::int64_t in_block = Product(tensor.block);
+    const std::int64_t in_block = NumElements(tensor.block);
     const std::int64_t in_row = tensor.scales->shape.back();
     std::int64_t blocks = std::max<std::int64_t>(kPartElements / in_block, 1);
     if (blocks < in_row && in_row <= kMaxPartElements / in_block) blocks = in_row;
@@ -146,7 +140,7 @@ class DecodedSource final : public ViewSource {
                                .columns = sizes[sizes.size() - 1],
                                .block_rows = block[0],
                                .block_columns = block[1]};
-    const auto count = static_cast<std::size_t>(Product(sizes.first(sizes.size() - 2)));
+    const auto count = static_cast<std::size_t>(NumElements(sizes.first(sizes.size() - 2)));
     const std::size_t elements = codes.size() / count;
     const std::size_t scale_bytes = scales.size() / count;
     for (std::size_t m = 0; m < count; ++m) {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "converters/quantised/decoded_weights.h"
 #include "core/base/glob.h"
 #include "core/tensor/mxfp4.h"
 
@@ -15,10 +16,8 @@ namespace {
 using layout::Configuration;
 using layout::Value;
 
-constexpr std::string_view kSection = "quantization_config";
-
 const Value* Find(const Configuration& config, std::string_view name) {
-  const auto found = config.find(fmt::format("{}.{}", kSection, name));
+  const auto found = config.find(fmt::format("{}.{}", kQuantizationConfig, name));
   const bool is_said = found != config.end() && !found->second.is_null();
   return is_said ? &found->second : nullptr;
 }

@@ -17,6 +17,7 @@
 #include "converters/config/own_args.h"
 #include "converters/verbs/optimizer_groups.h"
 #include "core/base/check.h"
+#include "core/checkpoint/add_file.h"
 
 namespace ckpt {
 namespace {
@@ -205,13 +206,6 @@ Result<PlannedCheckpoint> PlanRunInRoot(const Format& target, RunRequest request
   const std::string below = planned.checkpoint_directory + "/";
   for (WriteFile& file : planned.plan.files) file.name.insert(0, below);
   for (WriteCopy& copy : planned.plan.copies) copy.name.insert(0, below);
-  const auto add = [&](std::string_view name, Bytes content) {
-    planned.plan.files.push_back({.name = std::string(name), .size_bytes = content.size()});
-    planned.plan.literals.push_back(
-        {.file = static_cast<std::uint32_t>(planned.plan.files.size() - 1),
-         .offset_bytes = 0,
-         .bytes = std::move(content)});
-  };
   const auto copied = std::ranges::find(planned.plan.files, below + std::string(root->copied_file),
                                         &WriteFile::name);
   if (copied != planned.plan.files.end()) {
@@ -219,11 +213,10 @@ Result<PlannedCheckpoint> PlanRunInRoot(const Format& target, RunRequest request
     const auto file = static_cast<std::uint32_t>(copied - planned.plan.files.begin());
     const auto content = std::ranges::find(planned.plan.literals, file, &WriteLiteral::file);
     CKPT_CHECK(content != planned.plan.literals.end());
-    add(root->copy_name, Bytes(content->bytes));
+    AddFile(std::string(root->copy_name), Bytes(content->bytes), planned.plan);
   }
-  Bytes tracker;
-  ckpt::Append(root->tracker_text(planned.checkpoint_directory), tracker);
-  add(root->tracker_name, std::move(tracker));
+  AddTextFile(std::string(root->tracker_name), root->tracker_text(planned.checkpoint_directory),
+              planned.plan);
   return planned;
 }
 

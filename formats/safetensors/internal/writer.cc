@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/base/checked_math.h"
+#include "core/checkpoint/add_file.h"
 #include "formats/safetensors/sharded_index.h"
 
 namespace ckpt::safetensors {
@@ -220,11 +221,7 @@ void PlanIndex(std::span<const FileContent> files, std::span<const TensorEntry> 
   ShardedIndex index;
   index.total_size = total;
   index.weight_map.assign(weight_map.begin(), weight_map.end());
-  Bytes bytes;
-  Append(SerializeShardedIndex(index), bytes);
-  const auto file = static_cast<std::uint32_t>(plan.files.size());
-  plan.files.push_back({std::string(kIndexFileName), bytes.size()});
-  plan.literals.push_back({file, 0, std::move(bytes)});
+  AddTextFile(std::string(kIndexFileName), SerializeShardedIndex(index), plan);
 }
 
 Status CheckDistinctKeys(std::span<const TensorEntry> entries) {

@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/checked_math.h"
+#include "core/checkpoint/add_file.h"
 #include "formats/dcp/run_options.h"
 #include "formats/dcp/writer.h"
 #include "formats/format.h"
@@ -133,13 +134,12 @@ Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<Empt
   if (content.is_compat) {
     PickleWriter common(Dialect::kWeightsOnly);
     content.write_common(common);
-    megatron::AddFile(fmt::format("{}{}", content.directory, kCommonFile),
-                      torch_save::ObjectItem(common.Take()), plan);
+    AddFile(fmt::format("{}{}", content.directory, kCommonFile),
+            torch_save::ObjectItem(common.Take()), plan);
   }
   Bytes metadata;
   Append(content.is_compat ? kMetadataCompat : kMetadataSince019, metadata);
-  megatron::AddFile(fmt::format("{}{}", content.directory, kMetadataFile), std::move(metadata),
-                    plan);
+  AddFile(fmt::format("{}{}", content.directory, kMetadataFile), std::move(metadata), plan);
   megatron::AddCopies(content.side_files, fmt::format("{}{}/", content.directory, kAssetsDirectory),
                       plan);
   if (content.bridged != nullptr) {
