@@ -16,7 +16,7 @@ def tools_are_built():
 
 
 class Conversions:
-    """Golden models as fsdp_dtensor, converted once a session."""
+    """Golden models as fsdp_dtensor, and as the repositories that come back from it, converted once a session."""
 
     def __init__(self, folder):
         self._folder = folder
@@ -27,6 +27,14 @@ class Conversions:
         if key not in self._done:
             target = self._folder / f"{case.name}-{len(self._done)}"
             tools.convert("hf-to-fsdp", case / "ckpt", target, *options)
+            self._done[key] = target
+        return self._done[key]
+
+    def back(self, case):
+        key = (case, "back")
+        if key not in self._done:
+            target = self._folder / f"back-{len(self._done)}" / case.name
+            tools.convert("fsdp-to-hf", self.fsdp(case), target)
             self._done[key] = target
         return self._done[key]
 

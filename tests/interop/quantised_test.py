@@ -22,26 +22,12 @@ def weights(folder):
     return tensors
 
 
-@pytest.fixture(scope="module")
-def decoded(conversions, tmp_path_factory):
-    """The repository that comes back from fsdp_dtensor, once a case."""
-    done = {}
-
-    def get(case):
-        if case not in done:
-            done[case] = tmp_path_factory.mktemp("hf") / case.name
-            tools.convert("fsdp-to-hf", conversions.fsdp(case), done[case])
-        return done[case]
-
-    return get
-
-
 @pytest.mark.parametrize("case", CASES, ids=golden.name)
-def test_the_values_are_those_of_the_account(case, decoded):
+def test_the_values_are_those_of_the_account(case, conversions):
     account = golden.account(case)
     # gpt-oss has its experts transposed in bfloat16.
     values = account["dequantised"] | account.get("dequantised_transposed", {})
-    written = weights(decoded(case))
+    written = weights(conversions.back(case))
     assert {key: hashing.describe(written[key]) for key in values} == values
     plain = {k: v for k, v in account["tensors"].items() if v["dtype"] == "bfloat16" or k.endswith("e_score_correction_bias")}
     assert {key: hashing.describe(written[key]) for key in plain} == plain
@@ -49,18 +35,18 @@ def test_the_values_are_those_of_the_account(case, decoded):
 
 
 @pytest.mark.parametrize("case", CASES, ids=golden.name)
-def test_transformers_computes_the_reference(case, decoded):
+def test_transformers_computes_the_reference(case, conversions):
     reference = transformers_run.reference(case)
-    logits = transformers_run.logits(decoded(case), reference["input_ids"])
+    logits = transformers_run.logits(conversions.back(case), reference["input_ids"])
     error = (logits - reference["logits"]).abs().max() / reference["logits"].abs().max()
     assert error <= 1e-6, f"relative error {error:.2e}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=golden.name)
-def test_the_configuration_speaks_of_plain_weights(case, conversions, decoded):
+def test_the_configuration_speaks_of_plain_weights(case, conversions):
     published = golden.config(case)
     method = published.pop("quantization_config")["quant_method"]
-    for config in (decoded(case) / "config.json", next(conversions.fsdp(case).rglob("config.json"))):
+    for config in (conversions.back(case) / "config.json", next(conversions.fsdp(case).rglob("config.json"))):
         assert json.loads(config.read_text()) == published
     assert next(conversions.fsdp(case).rglob("ckptkit.json")).read_text().count(f'"decoded":"{method}"') == 1
 
@@ -75,8 +61,8 @@ def test_a_conversion_says_that_it_decodes(case, tmp_path):
 
 
 @pytest.mark.parametrize("case", CASES, ids=golden.name)
-def test_a_comparison_decodes(case, conversions, decoded):
-    for written in (conversions.fsdp(case), decoded(case)):
+def test_a_comparison_decodes(case, conversions):
+    for written in (conversions.fsdp(case), conversions.back(case)):
         assert tools.inspect("diff", case / "ckpt", written)["equal"]
 
 

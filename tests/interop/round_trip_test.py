@@ -14,19 +14,6 @@ import transformers_run
 MODELS = golden.models()
 
 
-@pytest.fixture(scope="module")
-def round_trips(conversions, tmp_path_factory):
-    done = {}
-
-    def get(case):
-        if case not in done:
-            done[case] = tmp_path_factory.mktemp("hf") / case.name
-            tools.convert("fsdp-to-hf", conversions.fsdp(case), done[case])
-        return done[case]
-
-    return get
-
-
 def weights(folder):
     return sorted(p.name for p in folder.glob("*.safetensors"))
 
@@ -38,8 +25,8 @@ def shard_contents(path):
 
 
 @pytest.mark.parametrize("case", MODELS, ids=golden.name)
-def test_same_tensors_in_the_same_shards(case, round_trips):
-    source, result = case / "ckpt", round_trips(case)
+def test_same_tensors_in_the_same_shards(case, conversions):
+    source, result = case / "ckpt", conversions.back(case)
     assert weights(result) == weights(source)
     for name in weights(source):
         assert shard_contents(result / name) == shard_contents(source / name), name
@@ -47,8 +34,8 @@ def test_same_tensors_in_the_same_shards(case, round_trips):
 
 
 @pytest.mark.parametrize("case", MODELS, ids=golden.name)
-def test_side_files_byte_for_byte(case, round_trips):
-    source, result = case / "ckpt", round_trips(case)
+def test_side_files_byte_for_byte(case, conversions):
+    source, result = case / "ckpt", conversions.back(case)
     files = lambda folder: {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     assert files(result) - {"ckptkit.json"} == files(source)
     for name in files(source) - set(weights(source)) - {"model.safetensors.index.json"}:
@@ -59,17 +46,17 @@ def test_side_files_byte_for_byte(case, round_trips):
 
 
 @pytest.mark.parametrize("case", MODELS, ids=golden.name)
-def test_logits_are_those_of_the_source(case, round_trips):
+def test_logits_are_those_of_the_source(case, conversions):
     reference = transformers_run.reference(case)
     source = transformers_run.logits(case / "ckpt", reference["input_ids"])
-    result = transformers_run.logits(round_trips(case), reference["input_ids"])
+    result = transformers_run.logits(conversions.back(case), reference["input_ids"])
     assert torch.equal(result, source)
     error = (result - reference["logits"]).abs().max() / reference["logits"].abs().max()
     assert error <= 1e-6, f"relative error {error:.2e}"
 
 
 @pytest.mark.parametrize("case", MODELS, ids=golden.name)
-def test_both_verify(case, round_trips, conversions):
-    for folder in (conversions.fsdp(case), round_trips(case)):
+def test_both_verify(case, conversions):
+    for folder in (conversions.fsdp(case), conversions.back(case)):
         verified = tools.inspect("verify", folder)
         assert verified["ok"] and verified["protection"] == "manifest", verified

@@ -57,6 +57,16 @@ class FurtherLayersTest : public ConvertTest {
     EXPECT_THAT(args, IsOk());
     return args.ok() ? layout::FormatValue(args->at("mtp_num_layers")) : std::string();
   }
+  // To torch_dist, which it returns, and back, which must give the same files.
+  Path ThereAndBack(const Path& source) const {
+    ConvertOptions there = Between("hf", "torch_dist", source, "core");
+    EXPECT_THAT(Convert(there), IsOk());
+    ConvertOptions back = Between("torch_dist", "hf", there.target, "hf");
+    back.to.choices["expert_layout"] = kOriginalChoice;
+    EXPECT_THAT(Convert(back), IsOk());
+    ExpectSameFiles(source, back.target);
+    return there.target;
+  }
 };
 
 TEST_F(FurtherLayersTest, ComeBackFromEveryFormatBitForBit) {
@@ -141,12 +151,7 @@ TEST_F(FurtherLayersTest, HaveNoCopiesIfTheirOriginHasNone) {
   boost::filesystem::remove(file);
   ASSERT_THAT(WriteSmallFile(PosixStorage(), file, bare), IsOk());
 
-  ConvertOptions there = Between("hf", "torch_dist", source, "core");
-  ASSERT_THAT(Convert(there), IsOk());
-  ConvertOptions back = Between("torch_dist", "hf", there.target, "hf");
-  back.to.choices["expert_layout"] = kOriginalChoice;
-  ASSERT_THAT(Convert(back), IsOk());
-  ExpectSameFiles(source, back.target);
+  ThereAndBack(source);
 }
 
 // Transformers saves none of them, and keeps the key.
@@ -154,14 +159,9 @@ TEST_F(FurtherLayersTest, MayBeLackingWhateverTheConfigurationSays) {
   const Path source = CopyOf("qwen3-tied-bf16");
   Replace(source / "config.json", "\"num_hidden_layers\"",
           "\"num_nextn_predict_layers\": 1, \"num_hidden_layers\"");
-  ConvertOptions there = Between("hf", "torch_dist", source, "core");
-  ASSERT_THAT(Convert(there), IsOk());
-  EXPECT_FALSE(HasKey(there.target, "mtp.layers.0.enorm.weight"));
-  EXPECT_EQ(FurtherLayersOf(there.target), "null");
-  ConvertOptions back = Between("torch_dist", "hf", there.target, "hf");
-  back.to.choices["expert_layout"] = kOriginalChoice;
-  ASSERT_THAT(Convert(back), IsOk());
-  ExpectSameFiles(source, back.target);
+  const Path there = ThereAndBack(source);
+  EXPECT_FALSE(HasKey(there, "mtp.layers.0.enorm.weight"));
+  EXPECT_EQ(FurtherLayersOf(there), "null");
 }
 
 TEST_F(FurtherLayersTest, MustBeWholeIfThereAreAny) {
