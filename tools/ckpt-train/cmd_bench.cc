@@ -125,6 +125,26 @@ Result<std::vector<std::int32_t>> ExpertsOf(const BenchOptions& options,
                          moe->router.topk);
 }
 
+// Before any step is computed.
+Status CheckTimeProducts(const BenchOptions& options, const trainer::TrainConfig& config,
+                         int num_ranks, Storage& storage) {
+  if (options.time_products.empty()) return OkStatus();
+  if (num_ranks != 1) {
+    return Error(ErrorKind::kUsage, "--time-products is for one rank")
+        .Actual(fmt::format("{} ranks", num_ranks))
+        .Hint("every rank of a run takes the file: --set product_algorithms=FILE");
+  }
+  if (!config.product_algorithms.empty()) {
+    return Error(ErrorKind::kUsage,
+                 "--time-products chooses what product_algorithms has chosen already")
+        .Actual(config.product_algorithms);
+  }
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(options.time_products));
+  if (stat.type == FileType::kMissing) return OkStatus();
+  return Error(ErrorKind::kAlreadyExists, "the file of --time-products exists")
+      .File(options.time_products);
+}
+
 }  // namespace
 
 Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
@@ -138,6 +158,7 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
   CKPT_ASSIGN_OR_RETURN(const Timed timed, WhatIsTimed(storage, options, given, num_ranks));
   CKPT_ASSIGN_OR_RETURN(RunConfig run,
                         ResolveRun(storage, timed.given, num_ranks, {.model = timed.model}));
+  CKPT_RETURN_IF_ERROR(CheckTimeProducts(options, run.train, num_ranks, storage));
   run.train.optimizer.decay_all = timed.is_named;  // as the other trainer does
   if (options.print_config) {
     streams.out.Write(FormatSettings(run.effective));
@@ -148,6 +169,8 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
                         ChooseDevice(run.train, options.run.device, options.common, streams));
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::int32_t> experts, ExpertsOf(options, run.train));
   const int threads = options.common.threads == 0 ? DefaultThreads() : options.common.threads;
+  trainer::ProductTrial trial;
+  trainer::ProductTrial* const on_trial = options.time_products.empty() ? nullptr : &trial;
   const BenchPlan plan = {
       .warmup = options.warmup,
       .steps = options.steps,
@@ -155,6 +178,7 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
       .steps_without_transfers = options.exposed ? kExposedSteps : 0,
       .peaks = {.flops = options.peak_tflops * 1e12, .bytes = options.peak_tbytes * 1e12},
       .has_bench_weights = timed.is_named,
+      .product_trial = on_trial,
       .tokens = {.seed = static_cast<std::uint32_t>(run.train.seed),
                  .vocab_size = run.train.model.vocab_size,
                  .seq = run.train.seq_length,
@@ -167,11 +191,11 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
        .from_threads = run.train.overlaps_on_host(),
        .timeout = run.loop.timeout},
       [&](trainer::HostGroup& world) -> Status {
-        CKPT_ASSIGN_OR_RETURN(
-            const trainer::Backend backend,
-            trainer::MakeBackend(
-                trainer::BackendOptionsOf(run.train, device, std::max(1, threads / num_ranks)),
-                world));
+        trainer::BackendOptions backend_options =
+            trainer::BackendOptionsOf(run.train, device, std::max(1, threads / num_ranks));
+        backend_options.product_trial = on_trial;
+        CKPT_ASSIGN_OR_RETURN(const trainer::Backend backend,
+                              trainer::MakeBackend(backend_options, world));
         trainer::RecordedOps recorded(*backend.ops);
         const bool records = options.ledger && world.rank() == 0;
         CKPT_ASSIGN_OR_RETURN(
@@ -189,6 +213,10 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
         return OkStatus();
       }));
   progress.reset();  // a bar clears its line before anything else is printed
+  if (on_trial != nullptr) {
+    const std::string chosen = FormatProductAlgorithms(trial.Chosen());
+    CKPT_RETURN_IF_ERROR(WriteSmallFile(storage, options.time_products, AsBytes(chosen)));
+  }
   if (!times) return cli::ExitCode::kDone;
 
   const BenchReport report = {

@@ -32,10 +32,12 @@ struct BenchOptions {
   bool ledger = false;     // record kLedgerSteps steps more, on rank 0
   // Time kExposedSteps steps more, without gathers and reductions, where there are several ranks.
   bool exposed = false;
+  std::string time_products;  // a file that the chosen algorithms of products go to; empty: none
   bool print_config = false;
 };
 
 // Errors: kUsage (no such model; tokens that `seq` does not divide; `exposed` with one rank;
+// `time_products` with several, or with product_algorithms;
 // `balanced` without experts, or with a router that is limited to groups or has a bias), those of
 // BalancedExperts, of reading the model's file, ResolveRun and TimeSteps.
 Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,

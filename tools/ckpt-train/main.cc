@@ -238,6 +238,12 @@ CLI::App* AddBench(CLI::App& app, BenchOptions& options) {
       "--exposed", options.exposed,
       "Time 11 steps more, in which no weights are gathered and no gradients are reduced: "
       "the difference is what communication costs");
+  verb->add_option(
+          "--time-products", options.time_products,
+          "Try algorithms for the products of a step on a GPU, before the timed steps, and "
+          "write those with which the whole step is fastest; "
+          "--set product_algorithms=FILE takes them")
+      ->option_text("FILE");
   verb->add_option("--peak-tbytes", options.peak_tbytes,
                    "What a rank's memory reads and writes in a second, in TB; with the peak of "
                    "arithmetic it gives the ledger's roofline [known of some GPUs]")
@@ -251,6 +257,7 @@ CLI::App* AddBench(CLI::App& app, BenchOptions& options) {
                  "ckpt-train bench --model tiny-moe --tokens-per-rank 512 --seq 128 --balanced",
                  "ckpt-train bench --model d1 --device cuda --warmup 8 --steps 20 --ledger",
                  "ckpt-train bench --model Qwen3-0.6B/config.json --device cuda",
+                 "ckpt-train bench --model d1 --device cuda --time-products d1.products.json",
                  "ckpt-train bench --model d1 --ranks 2 --set overlap_param_gather=true"});
   return verb;
 }

@@ -15,7 +15,11 @@
 namespace ckpt::trainer {
 namespace {
 
-Status AlwaysRuns(const BackendOptions& /*options*/) { return OkStatus(); }
+Status CanRunCpu(const BackendOptions& options) {
+  if (options.product_algorithms.empty() && options.product_trial == nullptr) return OkStatus();
+  return Error(ErrorKind::kUnsupported, "the CPU's products have one algorithm")
+      .Expected("a GPU, or no product_algorithms and no --time-products");
+}
 
 Result<Backend> MakeCpu(const BackendOptions& options, HostGroup& /*world*/) {
   const QueueMode queues = options.overlaps ? QueueMode::kThreads : QueueMode::kInline;
@@ -34,7 +38,7 @@ struct NamedBackend {
 // One line for each backend.
 constexpr std::array kBackends = {
     NamedBackend{.name = "cuda", .can_run = &CanRunCuda, .make = &MakeCuda},
-    NamedBackend{.name = "cpu", .can_run = &AlwaysRuns, .make = &MakeCpu}};
+    NamedBackend{.name = "cpu", .can_run = &CanRunCpu, .make = &MakeCpu}};
 
 }  // namespace
 
@@ -60,6 +64,10 @@ Result<BackendChoice> ChooseBackend(const BackendOptions& options) {
     }
     if (!choice.passed_over.empty()) choice.passed_over += "; ";
     choice.passed_over += fmt::format("{}: {}", backend.name, runs.first().message);
+  }
+  if (options.name == kAnyBackend) {
+    return Error(ErrorKind::kUnsupported, "nothing here computes as the settings ask")
+        .Actual(choice.passed_over);
   }
   return Error(ErrorKind::kUsage, "there is no such backend")
       .Expected(fmt::format("{} or {}", kAnyBackend, fmt::join(BackendNames(), ", ")))

@@ -12,6 +12,7 @@
 #include "trainer/comm/host_group.h"
 #include "trainer/device/device.h"
 #include "trainer/ops/ops.h"
+#include "trainer/ops/product_algorithms.h"
 
 namespace ckpt::trainer {
 
@@ -26,6 +27,10 @@ struct BackendOptions {
   bool fixed_order = false;
   bool deterministic = false;       // see TrainConfig
   DType compute = DType::kFloat32;  // of weights and activations
+  // A file of ParseProductAlgorithms; empty: the library chooses.
+  std::string product_algorithms = {};
+  // Gets what the library offers for products, if not null. Outlives the backend.
+  ProductTrial* product_trial = nullptr;
   // Queues run in parallel with each other and with the rank's thread. Then a world of processes
   // needs WorldOptions::from_threads.
   bool overlaps = false;
@@ -57,7 +62,8 @@ struct BackendChoice {
 Result<BackendChoice> ChooseBackend(const BackendOptions& options);
 
 // `world`: all ranks of the run, which may share a machine and its devices. Every rank calls it.
-// Errors: those of ChooseBackend, kSystem.
+// Errors: those of ChooseBackend, of reading the file of algorithms, kUnsupported (they are of
+// another GPU or library), kSystem.
 Result<Backend> MakeBackend(const BackendOptions& options, HostGroup& world);
 
 }  // namespace ckpt::trainer

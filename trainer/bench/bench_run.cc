@@ -58,6 +58,24 @@ double Median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+// Steps of which one timing of a trial takes the median, after one that is not counted.
+constexpr std::int64_t kTrialSteps = 5;
+
+Result<ProductChoice> Choose(std::int64_t warmup, Steps& steps, trainer::ProductTrial& trial) {
+  const auto ignored = [](const trainer::StepReport&, Clock::duration) {};
+  // At least one, in which the products of a step become known.
+  CKPT_RETURN_IF_ERROR(steps.Run(std::max<std::int64_t>(warmup, 1), ignored));
+  return ChooseProducts(trial, [&]() -> Result<double> {
+    CKPT_RETURN_IF_ERROR(steps.Run(1, ignored));
+    std::vector<double> step_ms;
+    CKPT_RETURN_IF_ERROR(
+        steps.Run(kTrialSteps, [&](const trainer::StepReport&, Clock::duration time) {
+          step_ms.push_back(Milliseconds(time));
+        }));
+    return Median(std::move(step_ms));
+  });
+}
+
 // Every rank calls it, and those with `recorded` make a ledger. Errors: those of the trainer and of
 // Device::RecordWork.
 Result<std::optional<trainer::Ledger>> RecordLedger(std::int64_t count,
@@ -112,6 +130,9 @@ Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& traine
   }
   BenchTimes times;
   Steps steps(plan, trainer, rank, progress);
+  if (plan.product_trial != nullptr) {
+    CKPT_ASSIGN_OR_RETURN(times.product_choice, Choose(plan.warmup, steps, *plan.product_trial));
+  }
   std::int64_t done = 0;
   CKPT_RETURN_IF_ERROR(steps.Run(timed, [&](const trainer::StepReport& report,
                                             Clock::duration time) {
@@ -203,6 +224,13 @@ std::string BenchJson(const BenchReport& report) {
         .Int(times.peak_bytes[use]);
   }
   json.End();
+  if (times.product_choice) {
+    const ProductChoice& choice = *times.product_choice;
+    json.Key("products").BeginObject().Key("shapes").Int(choice.num_products);
+    json.Key("tried").Int(choice.num_tried).Key("changed").Int(choice.num_changed);
+    json.Key("library_ms").Double(choice.library_ms);
+    json.Key("chosen_ms").Double(choice.chosen_ms).End();
+  }
   if (times.ledger) {
     json.Key("peak_tflops").Double(times.peaks.flops / 1e12);
     json.Key("peak_tbytes").Double(times.peaks.bytes / 1e12);
@@ -246,6 +274,14 @@ std::string BenchText(const BenchReport& report) {
                       times.losses.back());
   if (times.expert_load_max) {
     text += fmt::format("experts   {:.2f} times the mean at most\n", *times.expert_load_max);
+  }
+  if (times.product_choice) {
+    const ProductChoice& choice = *times.product_choice;
+    text += fmt::format(
+        "products  {} of {} have another algorithm, of {} that were tried; a step took {:.1f} ms, "
+        "with the library's {:.1f}\n",
+        choice.num_changed, choice.num_products, choice.num_tried, choice.chosen_ms,
+        choice.library_ms);
   }
   if (times.ledger) text += "\n" + trainer::LedgerText(*times.ledger);
   return text;

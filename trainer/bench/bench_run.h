@@ -11,9 +11,11 @@
 #include "core/base/result.h"
 #include "core/exec/progress.h"
 #include "trainer/bench/bench_model.h"
+#include "trainer/bench/choose_products.h"
 #include "trainer/device/device.h"
 #include "trainer/ledger/ledger.h"
 #include "trainer/ledger/recorded_ops.h"
+#include "trainer/ops/product_algorithms.h"
 #include "trainer/step/rank_trainer.h"
 
 namespace ckpt::train {
@@ -29,6 +31,9 @@ struct BenchPlan {
   // Whether weights are those of FillBenchWeights, which only the benchmark's models have.
   // Otherwise they are drawn as those of a run.
   bool has_bench_weights = true;
+  // If not null, algorithms of products are chosen after the warm-up, before the timed steps. The
+  // device's operations take part in the trial, and there is one rank.
+  trainer::ProductTrial* product_trial = nullptr;
   BenchTokens tokens;
 };
 
@@ -45,7 +50,8 @@ struct BenchTimes {
   // Rows of the most used expert of any layer and timed step, divided by the mean of its layer; in
   // models with experts.
   std::optional<double> expert_load_max;
-  trainer::Roofline peaks;  // of the compute dtype; 0: not known
+  std::optional<ProductChoice> product_choice;  // with BenchPlan::product_trial
+  trainer::Roofline peaks;                      // of the compute dtype; 0: not known
   std::optional<trainer::Ledger> ledger;
 
   [[nodiscard]] double median_ms() const;

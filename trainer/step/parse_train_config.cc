@@ -90,6 +90,7 @@ void ReadPrecision(SettingsReader& settings, TrainConfig& config) {
   config.reduction = settings.Word<Reduction>(
       "reduction", {{"tree", Reduction::kTree}, {"canonical", Reduction::kCanonical}});
   config.deterministic = settings.Flag("deterministic_mode", config.deterministic);
+  config.product_algorithms = settings.Text("product_algorithms", "");
   const auto main_grads = settings.OptionalWord("main_grads_dtype", FloatWords());
   const auto grad_comm = settings.OptionalWord("grad_comm_dtype", FloatWords());
   precision.main_grads = main_grads.value_or(DType::kFloat32);

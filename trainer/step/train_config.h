@@ -35,6 +35,9 @@ struct TrainConfig {
   std::optional<double> rank_capacity_factor;
   Reduction reduction = Reduction::kTree;
   bool deterministic = false;  // two runs give the same bits; the CPU's always do
+  // A file that says which of the library's algorithms computes which product; empty: the library
+  // chooses. See ProductAlgorithms.
+  std::string product_algorithms = {};
   Recompute recompute = Recompute::kNone;
   std::int64_t loss_chunk_tokens = 4096;  // see ModelRuntime
   // If true, a step's loss is the mean over all its counted tokens. Otherwise it is the mean over

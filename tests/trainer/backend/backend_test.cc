@@ -81,6 +81,22 @@ TEST(BackendTest, SaysWhyItIsNotAnEarlierOne) {
   EXPECT_EQ(ChooseBackend({.name = "cpu", .fixed_order = true})->Text(), "cpu");
 }
 
+TEST(BackendTest, ASettingThatNothingHereUsesIsRefused) {
+  const BackendOptions chosen = {.name = "cpu", .product_algorithms = "p.json"};
+  const auto refused = ChooseBackend(chosen);
+  ASSERT_THAT(refused, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_EQ(refused.status().first().message, "the CPU's products have one algorithm");
+
+  BackendOptions any = chosen;
+  any.name = kAnyBackend;
+  any.fixed_order = true;  // so no GPU takes it either
+  const auto by_all = ChooseBackend(any);
+  ASSERT_THAT(by_all, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_EQ(by_all.status().first().actual,
+            "cuda: a GPU does not compute canonical sums; cpu: the CPU's products have one "
+            "algorithm");
+}
+
 TEST(BackendOptionsTest, SayWhatARunAsksFor) {
   TrainConfig config;
   const BackendOptions usual = BackendOptionsOf(config, "auto", 3);
@@ -91,9 +107,11 @@ TEST(BackendOptionsTest, SayWhatARunAsksFor) {
   config.deterministic = true;
   config.precision.compute = DType::kBfloat16;
   config.overlap_grad_reduce = true;
+  config.product_algorithms = "p.json";
   const BackendOptions asked = BackendOptionsOf(config, "cpu", 1);
   EXPECT_TRUE(asked.fixed_order && asked.deterministic && asked.overlaps);
   EXPECT_EQ(asked.compute, DType::kBfloat16);
+  EXPECT_EQ(asked.product_algorithms, "p.json");
 }
 
 }  // namespace

@@ -1,5 +1,11 @@
 #include "trainer/backend/internal/cuda_backend.h"
 
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "core/io/posix_storage.h"
+#include "core/io/storage.h"
 #include "trainer/device/cuda/cuda_device.h"
 #include "trainer/ops/cuda/cuda_ops.h"
 
@@ -11,10 +17,26 @@ Status CanRunCuda(const BackendOptions& options) {
   return Error(ErrorKind::kUnsupported, "there is no GPU here").Hint("--device cpu computes here");
 }
 
+namespace {
+
+constexpr std::uint64_t kMaxAlgorithmBytes = std::uint64_t{16} << 20U;
+
+Result<ProductAlgorithms> ReadAlgorithms(const std::string& path) {
+  if (path.empty()) return ProductAlgorithms();
+  CKPT_ASSIGN_OR_RETURN(const std::string text,
+                        ReadSmallFile(PosixStorage(), path, kMaxAlgorithmBytes));
+  return ParseProductAlgorithms(text, path);
+}
+
+}  // namespace
+
 Result<Backend> MakeCuda(const BackendOptions& options, HostGroup& world) {
   Backend backend;
   CKPT_ASSIGN_OR_RETURN(backend.device, MakeCudaDevice(world.rank() % NumCudaDevices()));
-  CKPT_ASSIGN_OR_RETURN(backend.ops, MakeCudaOps({.deterministic = options.deterministic}));
+  CKPT_ASSIGN_OR_RETURN(ProductAlgorithms algorithms, ReadAlgorithms(options.product_algorithms));
+  CKPT_ASSIGN_OR_RETURN(backend.ops, MakeCudaOps({.deterministic = options.deterministic,
+                                                  .algorithms = std::move(algorithms),
+                                                  .trial = options.product_trial}));
   return backend;
 }
 

@@ -15,7 +15,8 @@ Status CanRunCuda(const BackendOptions& options);
 Status CheckCudaComputes(const BackendOptions& options);
 
 // Rank r of `world` gets GPU r, counted among those of its machine.
-// REQUIRES: CanRunCuda is OK. Errors: those of MakeCudaDevice and MakeCudaOps.
+// REQUIRES: CanRunCuda is OK. Errors: those of MakeCudaDevice and MakeCudaOps, of reading and
+// parsing the file of algorithms.
 Result<Backend> MakeCuda(const BackendOptions& options, HostGroup& world);
 
 }  // namespace ckpt::trainer

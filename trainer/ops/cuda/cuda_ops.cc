@@ -9,7 +9,8 @@
 namespace ckpt::trainer {
 
 Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOpsOptions& options) {
-  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<cuda::Products> products, cuda::Products::Create());
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<cuda::Products> products,
+                        cuda::Products::Create(options.algorithms, options.trial));
   CKPT_ASSIGN_OR_RETURN(std::unique_ptr<cuda::AttentionPlans> attention,
                         cuda::AttentionPlans::Create(options.deterministic));
   return std::unique_ptr<Ops>(std::make_unique<CudaOps>(std::move(products), std::move(attention)));

@@ -3,10 +3,14 @@
 // cuBLASLt's matrices are in column order. A row-major matrix is the transpose of a column-major
 // one, so dᵀ = op(b)ᵀ · op(a)ᵀ is asked for: the operands change places and nothing is transposed
 // in memory.
+#include <algorithm>
+#include <bit>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <cublasLt.h>
+#include <cuda_runtime_api.h>
 
 #include "core/base/check.h"
 #include "trainer/ops/cuda/cuda_ops_impl.h"
@@ -51,6 +55,25 @@ Result<Layout> MakeLayout(DType dtype, std::int64_t rows, std::int64_t columns) 
   return Layout(layout);
 }
 
+// Algorithms of a trial, for one product. Those after the first few have never been the best.
+constexpr int kMaxCandidates = 5;
+
+static_assert(sizeof(ProductAlgorithm) == sizeof(cublasLtMatmulAlgo_t));
+
+cublasLtMatmulAlgo_t AsOfLibrary(const ProductAlgorithm& algorithm) {
+  return std::bit_cast<cublasLtMatmulAlgo_t>(algorithm);
+}
+
+Result<AlgorithmOrigin> OriginHere() {
+  int gpu = 0;
+  cudaDeviceProp properties{};
+  CKPT_RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&gpu), "cudaGetDevice"));
+  CKPT_RETURN_IF_ERROR(
+      CudaStatus(cudaGetDeviceProperties(&properties, gpu), "cudaGetDeviceProperties"));
+  return AlgorithmOrigin{.device = properties.name,
+                         .library = "cuBLASLt " + std::to_string(cublasLtGetVersion())};
+}
+
 }  // namespace
 
 struct Products::Plan {
@@ -58,20 +81,72 @@ struct Products::Plan {
   Layout a;
   Layout b;
   Layout d;
-  cublasLtMatmulAlgo_t algorithm{};
+  std::vector<ProductAlgorithm> algorithms;
+  const ProductTrial::Product* trial = nullptr;  // says which one; none: the first
+
+  [[nodiscard]] cublasLtMatmulAlgo_t algorithm() const {
+    return AsOfLibrary(algorithms[trial == nullptr ? 0 : trial->chosen]);
+  }
 };
 
-Result<std::unique_ptr<Products>> Products::Create() {
+Result<std::unique_ptr<Products>> Products::Create(ProductAlgorithms algorithms,
+                                                   ProductTrial* trial) {
+  CKPT_ASSIGN_OR_RETURN(AlgorithmOrigin here, OriginHere());
+  if (!algorithms.of_shape.empty() && algorithms.origin != here) {
+    return Error(ErrorKind::kUnsupported, "algorithms of products are of another GPU or library")
+        .Expected(here.device + ", " + here.library)
+        .Actual(algorithms.origin.device + ", " + algorithms.origin.library)
+        .Hint("ckpt-train bench --time-products FILE finds those of this machine");
+  }
+  if (trial != nullptr) trial->origin = std::move(here);
   cublasLtHandle_t handle = nullptr;
   CKPT_BLAS_OR_RETURN(cublasLtCreate(&handle));
-  return std::unique_ptr<Products>(new Products(handle));
+  return std::unique_ptr<Products>(new Products(handle, std::move(algorithms), trial));
 }
 
-Products::Products(void* handle) : handle_(handle) {}
+Products::Products(void* handle, ProductAlgorithms algorithms, ProductTrial* trial)
+    : handle_(handle), given_(std::move(algorithms)), trial_(trial) {}
 
 Products::~Products() { (void)cublasLtDestroy(static_cast<cublasLtHandle_t>(handle_)); }
 
-Result<Products::Plan*> Products::PlanOf(const Shape& shape) {
+Result<std::vector<ProductAlgorithm>> Products::FindAlgorithms(const ProductShape& shape,
+                                                               const Plan& plan) {
+  auto* const handle = static_cast<cublasLtHandle_t>(handle_);
+  if (const auto given = given_.of_shape.find(shape); given != given_.of_shape.end()) {
+    const cublasLtMatmulAlgo_t algorithm = AsOfLibrary(given->second);
+    cublasLtMatmulHeuristicResult_t checked{};
+    const cublasStatus_t code =
+        cublasLtMatmulAlgoCheck(handle, plan.operation.get(), plan.b.get(), plan.a.get(),
+                                plan.d.get(), plan.d.get(), &algorithm, &checked);
+    if (code == CUBLAS_STATUS_SUCCESS && checked.workspaceSize <= kWorkspaceBytes) {
+      return std::vector{given->second};
+    }
+    return Error(ErrorKind::kUnsupported,
+                 "an algorithm of product_algorithms computes another product")
+        .Expected("one for m " + std::to_string(shape.m) + ", n " + std::to_string(shape.n) +
+                  ", k " + std::to_string(shape.k))
+        .Actual(cublasLtGetStatusString(code));
+  }
+  cublasLtMatmulPreference_t preference = nullptr;
+  CKPT_BLAS_OR_RETURN(cublasLtMatmulPreferenceCreate(&preference));
+  const Preference owned(preference);
+  CKPT_BLAS_OR_RETURN(
+      cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                           &kWorkspaceBytes, sizeof kWorkspaceBytes));
+  std::vector<cublasLtMatmulHeuristicResult_t> found(trial_ == nullptr ? 1 : kMaxCandidates);
+  int num_found = 0;
+  CKPT_BLAS_OR_RETURN(cublasLtMatmulAlgoGetHeuristic(
+      handle, plan.operation.get(), plan.b.get(), plan.a.get(), plan.d.get(), plan.d.get(),
+      preference, static_cast<int>(found.size()), found.data(), &num_found));
+  if (num_found == 0) return BlasStatus(CUBLAS_STATUS_NOT_SUPPORTED, "an algorithm for the shape");
+  std::vector<ProductAlgorithm> algorithms;
+  for (int i = 0; i < num_found; ++i) {
+    algorithms.push_back(std::bit_cast<ProductAlgorithm>(found[static_cast<std::size_t>(i)].algo));
+  }
+  return algorithms;
+}
+
+Result<Products::Plan*> Products::PlanOf(const ProductShape& shape) {
   const auto found = plans_.find(shape);
   if (found != plans_.end()) return found->second.get();
 
@@ -91,33 +166,26 @@ Result<Products::Plan*> Products::PlanOf(const Shape& shape) {
                                                    : MakeLayout(shape.operands, shape.k, shape.n));
   CKPT_ASSIGN_OR_RETURN(plan->d, MakeLayout(shape.result, shape.m, shape.n));
 
-  cublasLtMatmulPreference_t preference = nullptr;
-  CKPT_BLAS_OR_RETURN(cublasLtMatmulPreferenceCreate(&preference));
-  const Preference owned(preference);
-  CKPT_BLAS_OR_RETURN(
-      cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                           &kWorkspaceBytes, sizeof kWorkspaceBytes));
-  cublasLtMatmulHeuristicResult_t best{};
-  int num_found = 0;
-  CKPT_BLAS_OR_RETURN(cublasLtMatmulAlgoGetHeuristic(
-      static_cast<cublasLtHandle_t>(handle_), operation, plan->b.get(), plan->a.get(),
-      plan->d.get(), plan->d.get(), preference, 1, &best, &num_found));
-  if (num_found == 0) return BlasStatus(CUBLAS_STATUS_NOT_SUPPORTED, "an algorithm for the shape");
-  plan->algorithm = best.algo;
+  CKPT_ASSIGN_OR_RETURN(plan->algorithms, FindAlgorithms(shape, *plan));
+  if (trial_ != nullptr) {
+    ProductTrial::Product& product = trial_->products[shape];
+    product.candidates = plan->algorithms;
+    plan->trial = &product;
+  }
   return plans_.emplace(shape, std::move(plan)).first->second.get();
 }
 
 void Products::Multiply(CudaQueue& queue, const GemmForm& form, const Tensor& a, const Tensor& b,
                         const Tensor& d, std::byte* workspace) {
   CKPT_CHECK(a.ndim == 2 && b.ndim == 2 && d.ndim == 2 && a.dtype == b.dtype);
-  const Shape shape = {.m = d.dim(0),
-                       .n = d.dim(1),
-                       .k = form.transpose_a ? a.dim(0) : a.dim(1),
-                       .transpose_a = form.transpose_a,
-                       .transpose_b = form.transpose_b,
-                       .accumulate = form.accumulate,
-                       .operands = a.dtype,
-                       .result = d.dtype};
+  const ProductShape shape = {.m = d.dim(0),
+                              .n = d.dim(1),
+                              .k = form.transpose_a ? a.dim(0) : a.dim(1),
+                              .transpose_a = form.transpose_a,
+                              .transpose_b = form.transpose_b,
+                              .accumulate = form.accumulate,
+                              .operands = a.dtype,
+                              .result = d.dtype};
   CKPT_CHECK((form.transpose_a ? a.dim(1) : a.dim(0)) == shape.m);
   CKPT_CHECK((form.transpose_b ? b.dim(0) : b.dim(1)) == shape.n);
   CKPT_CHECK((form.transpose_b ? b.dim(1) : b.dim(0)) == shape.k);
@@ -133,10 +201,11 @@ void Products::Multiply(CudaQueue& queue, const GemmForm& form, const Tensor& a,
   const float alpha = 1;
   const float beta = form.accumulate ? 1 : 0;
   const Plan& chosen = **plan;
+  const cublasLtMatmulAlgo_t algorithm = chosen.algorithm();
   const cublasStatus_t code =
       cublasLtMatmul(static_cast<cublasLtHandle_t>(handle_), chosen.operation.get(), &alpha, b.data,
                      chosen.b.get(), a.data, chosen.a.get(), &beta, d.data, chosen.d.get(), d.data,
-                     chosen.d.get(), &chosen.algorithm, workspace, kWorkspaceBytes, queue.stream());
+                     chosen.d.get(), &algorithm, workspace, kWorkspaceBytes, queue.stream());
   if (code != CUBLAS_STATUS_SUCCESS) queue.Fail(BlasStatus(code, "cublasLtMatmul"));
 }
 

@@ -2,26 +2,30 @@
 #ifndef CKPT_TRAINER_OPS_CUDA_PRODUCTS_H_
 #define CKPT_TRAINER_OPS_CUDA_PRODUCTS_H_
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "core/base/result.h"
-#include "core/tensor/dtype.h"
 #include "trainer/device/cuda/cuda_queue.h"
 #include "trainer/ops/ops.h"
+#include "trainer/ops/product_algorithms.h"
 
 namespace ckpt::trainer::cuda {
 
-// Chooses an algorithm the first time that it sees a shape, and keeps it.
+// Finds an algorithm the first time that it sees a shape, and keeps it: the one that it was given,
+// or else the library's first choice.
 //
 // Thread-safety: the rank's thread.
 class Products {
  public:
-  // Errors: kSystem (cuBLASLt cannot start).
-  static Result<std::unique_ptr<Products>> Create();
+  // `trial`, if not null, gets the candidates of every shape, and says which of them computes. It
+  // outlives the products. Errors: kSystem (cuBLASLt cannot start), kUnsupported (the
+  // algorithms are of another kind of GPU or of another cuBLASLt).
+  static Result<std::unique_ptr<Products>> Create(ProductAlgorithms algorithms,
+                                                  ProductTrial* trial);
   ~Products();
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
@@ -35,25 +39,18 @@ class Products {
                 const Tensor& d, std::byte* workspace = nullptr);
 
  private:
-  struct Shape {
-    std::int64_t m = 0;
-    std::int64_t n = 0;
-    std::int64_t k = 0;
-    bool transpose_a = false;
-    bool transpose_b = false;
-    bool accumulate = false;
-    DType operands = DType::kFloat32;
-    DType result = DType::kFloat32;
-
-    auto operator<=>(const Shape&) const = default;
-  };
   struct Plan;
 
-  explicit Products(void* handle);
-  Result<Plan*> PlanOf(const Shape& shape);
+  Products(void* handle, ProductAlgorithms algorithms, ProductTrial* trial);
+  Result<Plan*> PlanOf(const ProductShape& shape);
+  // The first is to be taken. Errors: kUnsupported (there is none, or the given one does not
+  // compute this product here).
+  Result<std::vector<ProductAlgorithm>> FindAlgorithms(const ProductShape& shape, const Plan& plan);
 
   void* const handle_;  // cublasLtHandle_t
-  std::map<Shape, std::unique_ptr<Plan>> plans_;
+  const ProductAlgorithms given_;
+  ProductTrial* const trial_;
+  std::map<ProductShape, std::unique_ptr<Plan>> plans_;
 };
 
 }  // namespace ckpt::trainer::cuda

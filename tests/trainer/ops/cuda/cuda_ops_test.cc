@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/testing/matchers.h"
 #include "tests/trainer/ops/cuda/twins.h"
 
 namespace ckpt::trainer {
@@ -74,6 +75,35 @@ TEST_F(CudaOpsTest, ProductsOfRealSizesAgree) {
   for (const auto* result : {&y, &dx}) ExpectNear(*result, BoundOf(DType::kBfloat16));
   // A sum over all tokens, in another order.
   ExpectNear(dweight, BoundOf(DType::kFloat32) + 6e-8 * std::sqrt(static_cast<double>(kTokens)));
+}
+
+// Every algorithm that a trial offers computes the product, and so does the one that a file says.
+TEST_F(CudaOpsTest, ProductsOfEveryAlgorithmAgree) {
+  constexpr DType kDType = DType::kBfloat16;
+  const auto x = Random(kDType, {1024, 512});
+  const auto weight = Random(kDType, {768, 512});
+  const auto y = Poisoned(kDType, {1024, 768});
+  const auto agree = [&] {
+    OnBoth([&](Ops& ops, Queue& queue) { ops.Gemm(queue, {.transpose_b = true}, x, weight, y); });
+    ExpectNear(y, BoundOf(kDType));
+  };
+  ProductTrial trial;
+  UseGpuOps({.trial = &trial});
+  agree();
+  ASSERT_EQ(trial.products.size(), 1U);
+  ProductTrial::Product& product = trial.products.begin()->second;
+  ASSERT_GT(product.candidates.size(), 1U);
+  for (product.chosen = 0; product.chosen < product.candidates.size(); ++product.chosen) agree();
+  --product.chosen;
+
+  const ProductAlgorithms chosen = trial.Chosen();
+  UseGpuOps({.algorithms = chosen});
+  agree();
+  UseGpuOps({});  // the trial's last use is over
+
+  ProductAlgorithms of_another = chosen;
+  of_another.origin.device += " Ultra";
+  EXPECT_THAT(MakeCudaOps({.algorithms = of_another}), testing::FailsWith(ErrorKind::kUnsupported));
 }
 
 TEST_F(CudaOpsTest, ElementwiseOperationsAgree) {
