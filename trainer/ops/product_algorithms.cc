@@ -22,16 +22,15 @@ std::string FormatAlgorithm(const ProductAlgorithm& algorithm) {
   return fmt::format("{:016x}", fmt::join(algorithm, ""));
 }
 
-Status BadMember(const JsonCursor& member, std::string_view name, std::string_view what) {
-  return Error(ErrorKind::kBadMetadata, fmt::format("{} at {}", what, member.where()))
-      .File(std::string(name));
+Status BadMember(const JsonCursor& member, std::string_view what) {
+  return Error(ErrorKind::kBadMetadata, fmt::format("{} at {}", what, member.where()));
 }
 
-Result<ProductAlgorithm> ParseAlgorithm(const JsonCursor& member, std::string_view name) {
+Result<ProductAlgorithm> ParseAlgorithm(const JsonCursor& member) {
   CKPT_ASSIGN_OR_RETURN(const std::string text, member.Text());
   ProductAlgorithm algorithm{};
   const auto refusal = [&] {
-    return BadMember(member, name, "this is no algorithm")
+    return BadMember(member, "this is no algorithm")
         .Expected(fmt::format("{} hexadecimal digits", algorithm.size() * kDigitsOfWord))
         .Actual(text);
   };
@@ -46,33 +45,31 @@ Result<ProductAlgorithm> ParseAlgorithm(const JsonCursor& member, std::string_vi
   return algorithm;
 }
 
-Result<DType> ParseDTypeMember(const JsonCursor& member, std::string_view name) {
+Result<DType> ParseDTypeMember(const JsonCursor& member) {
   CKPT_ASSIGN_OR_RETURN(const std::string text, member.Text());
   const std::optional<DType> dtype = ParseDType(text);
-  if (!dtype) return BadMember(member, name, "this is no dtype").Actual(text);
+  if (!dtype) return BadMember(member, "this is no dtype").Actual(text);
   return *dtype;
 }
 
 // Every member is one of `known`: what a file says is used or refused.
-Status CheckMembers(const JsonCursor& object, std::string_view name,
-                    std::initializer_list<std::string_view> known) {
+Status CheckMembers(const JsonCursor& object, std::initializer_list<std::string_view> known) {
   CKPT_ASSIGN_OR_RETURN(const auto members, object.Members());
-  Status status;
   for (const auto& [key, member] : members) {
     if (std::ranges::find(known, key) != known.end()) continue;
-    status.Add(BadMember(member, name, "a member is not known")
-                   .Expected(fmt::format("{}", fmt::join(known, ", "))));
+    return BadMember(member, "a member is not known")
+        .Expected(fmt::format("{}", fmt::join(known, ", ")));
   }
-  return status;
+  return OkStatus();
 }
 
-Result<ProductShape> ParseShape(const JsonCursor& product, std::string_view name) {
+Result<ProductShape> ParseShape(const JsonCursor& product) {
   ProductShape shape;
   for (const auto& [key, size] :
        {std::pair("m", &shape.m), std::pair("n", &shape.n), std::pair("k", &shape.k)}) {
     CKPT_ASSIGN_OR_RETURN(const JsonCursor member, product.At(key));
     CKPT_ASSIGN_OR_RETURN(*size, member.Int64());
-    if (*size < 1) return BadMember(member, name, "a size is below 1");
+    if (*size < 1) return BadMember(member, "a size is below 1");
   }
   for (const auto& [key, flag] :
        {std::pair("transpose_a", &shape.transpose_a), std::pair("transpose_b", &shape.transpose_b),
@@ -83,17 +80,13 @@ Result<ProductShape> ParseShape(const JsonCursor& product, std::string_view name
   for (const auto& [key, dtype] :
        {std::pair("operands", &shape.operands), std::pair("result", &shape.result)}) {
     CKPT_ASSIGN_OR_RETURN(const JsonCursor member, product.At(key));
-    CKPT_ASSIGN_OR_RETURN(*dtype, ParseDTypeMember(member, name));
+    CKPT_ASSIGN_OR_RETURN(*dtype, ParseDTypeMember(member));
   }
   return shape;
 }
 
-}  // namespace
-
-Result<ProductAlgorithms> ParseProductAlgorithms(std::string_view text, std::string_view name) {
-  CKPT_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(text, name));
-  const JsonCursor root = document.root();
-  CKPT_RETURN_IF_ERROR(CheckMembers(root, name, {"device", "library", "products"}));
+Result<ProductAlgorithms> ParseRoot(const JsonCursor& root) {
+  CKPT_RETURN_IF_ERROR(CheckMembers(root, {"device", "library", "products"}));
   ProductAlgorithms algorithms;
   for (const auto& [key, to] : {std::pair("device", &algorithms.origin.device),
                                 std::pair("library", &algorithms.origin.library)}) {
@@ -103,16 +96,24 @@ Result<ProductAlgorithms> ParseProductAlgorithms(std::string_view text, std::str
   CKPT_ASSIGN_OR_RETURN(const JsonCursor list, root.At("products"));
   CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> products, list.Items());
   for (const JsonCursor& product : products) {
-    CKPT_RETURN_IF_ERROR(CheckMembers(product, name,
-                                      {"m", "n", "k", "transpose_a", "transpose_b", "accumulate",
-                                       "operands", "result", "algorithm"}));
-    CKPT_ASSIGN_OR_RETURN(const ProductShape shape, ParseShape(product, name));
+    CKPT_RETURN_IF_ERROR(CheckMembers(product, {"m", "n", "k", "transpose_a", "transpose_b",
+                                                "accumulate", "operands", "result", "algorithm"}));
+    CKPT_ASSIGN_OR_RETURN(const ProductShape shape, ParseShape(product));
     CKPT_ASSIGN_OR_RETURN(const JsonCursor member, product.At("algorithm"));
-    CKPT_ASSIGN_OR_RETURN(const ProductAlgorithm algorithm, ParseAlgorithm(member, name));
+    CKPT_ASSIGN_OR_RETURN(const ProductAlgorithm algorithm, ParseAlgorithm(member));
     if (!algorithms.of_shape.emplace(shape, algorithm).second) {
-      return BadMember(product, name, "this product is there twice");
+      return BadMember(product, "this product is there twice");
     }
   }
+  return algorithms;
+}
+
+}  // namespace
+
+Result<ProductAlgorithms> ParseProductAlgorithms(std::string_view text, std::string_view name) {
+  CKPT_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(text, name));
+  Result<ProductAlgorithms> algorithms = ParseRoot(document.root());
+  if (!algorithms.ok()) return Status(algorithms.status()).File(name);
   return algorithms;
 }
 
@@ -124,10 +125,8 @@ std::string FormatProductAlgorithms(const ProductAlgorithms& algorithms) {
     json.BeginObject().Key("m").Int(shape.m).Key("n").Int(shape.n).Key("k").Int(shape.k);
     json.Key("transpose_a").Bool(shape.transpose_a).Key("transpose_b").Bool(shape.transpose_b);
     json.Key("accumulate").Bool(shape.accumulate);
-    json.Key("operands")
-        .Text(DTypeName(shape.operands))
-        .Key("result")
-        .Text(DTypeName(shape.result));
+    json.Key("operands").Text(DTypeName(shape.operands));
+    json.Key("result").Text(DTypeName(shape.result));
     json.Key("algorithm").Text(FormatAlgorithm(algorithm)).End();
   }
   json.End().End();
