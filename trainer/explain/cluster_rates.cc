@@ -54,7 +54,9 @@ constexpr std::array kGpus = {GpuRates{
     .gap_seconds = {52e-6, kSeconds, "d1 and m1 together: docs/bench/2026-11-25-cuda-kernels.md"},
     .gather_bytes = {390e9, kBytes,
                      "copies by copy engines between two GPUs over NVLink, both at once, measured"},
-    .reduce_bytes = {390e9, kBytes, "the same copies, of gradients; what adds them is apart"},
+    .reduce_bytes = {307e9, kBytes,
+                     "a kernel that reads the links and adds, between four GPUs: "
+                     "docs/bench/2026-11-26-sums-products-epilogue.md"},
     .exchange_bytes = {272e9, kBytes, "NCCL 2.28.9 between two GPUs over NVLink, measured"},
     .call_seconds = {8.4e-6, kSeconds, kTuning},
     .host_hop_seconds = {3.4e-6, kSeconds, kTuning},

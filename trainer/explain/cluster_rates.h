@@ -36,8 +36,9 @@ struct GpuRates {
   Rate expert_row_bytes;
   Rate loss_bytes;
   Rate square_bytes;
-  Rate sum_bytes;   // of the ranks' gradients, that came here
-  Rate copy_bytes;  // of this GPU's memory, that copies take from the kernels beside them
+  // What transfers take from the kernels beside them: sums of the ranks' gradients, and copies.
+  Rate sum_bytes;
+  Rate copy_bytes;  // of this GPU's memory
   Rate update_bytes;
   Rate host_copy_bytes;  // to or from the host's memory, each way at once
   Rate router_seconds;   // of a token in a layer with experts, forward and backward

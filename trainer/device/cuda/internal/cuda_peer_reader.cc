@@ -15,11 +15,6 @@
 namespace ckpt::trainer {
 namespace {
 
-// Larger parts of other GPUs' memory are copied here before they are added. A kernel that read them
-// would hold multiprocessors for as long as the links take, and kernels of products wait for all of
-// them.
-constexpr std::uint64_t kMostReadInPlaceBytes = std::uint64_t{1} << 20U;
-
 class CudaPeerReader final : public PeerReader {
  public:
   // `gpus` of the ranks, and of this one.
@@ -48,12 +43,13 @@ class CudaPeerReader final : public PeerReader {
       (void)cudaMemcpyBatchAsync(&target, &source, &size, 1, &attributes, &first, 1, cuda.stream());
     });
   }
+  // The kernel reads other GPUs' memory itself, on as few multiprocessors as fill the links.
   void Reduce(Queue& queue, const PeerReduction& reduction) override {
     if (reduction.count == 0) return;
-    PeerReduction here = reduction;
-    const bool are_here = BringParts(queue, here);
+    const bool are_here = std::ranges::all_of(gpus_, [&](int gpu) { return gpu == own_; });
     RunOnCuda(queue, [&](CudaQueue& cuda) {
-      cuda::ReduceParts(cuda.stream(), here, are_here ? cuda::kLocalBlocks : cuda::kLinkBlocks);
+      cuda::ReduceParts(cuda.stream(), reduction,
+                        are_here ? cuda::kLocalBlocks : cuda::kLinkBlocks);
     });
   }
   void ReceiveRows(Queue& queue, int rank, std::vector<PeerRows> sent,
@@ -64,27 +60,6 @@ class CudaPeerReader final : public PeerReader {
   }
 
  private:
-  // Copies the parts of other GPUs into scratch memory of the queue, if they are large. Returns
-  // whether all parts are on this GPU now.
-  bool BringParts(Queue& queue, PeerReduction& reduction) {
-    const std::uint64_t part_bytes =
-        static_cast<std::uint64_t>(reduction.count) * ElementBytes(reduction.wire);
-    const auto num_far = std::ranges::count_if(gpus_, [&](int gpu) { return gpu != own_; });
-    if (num_far == 0) return true;
-    if (part_bytes <= kMostReadInPlaceBytes) return false;
-    const std::uint64_t stride = (part_bytes + 255) / 256 * 256;
-    std::byte* place =
-        static_cast<CudaQueue&>(queue).Scratch(static_cast<std::uint64_t>(num_far) * stride);
-    if (place == nullptr) return true;  // the queue has failed and will run nothing
-    for (std::size_t rank = 0; rank < gpus_.size(); ++rank) {
-      if (gpus_[rank] == own_) continue;
-      Copy(queue, reduction.parts[rank], place, part_bytes);
-      reduction.parts[rank] = place;
-      place += stride;
-    }
-    return true;
-  }
-
   const std::vector<int> gpus_;
   const int own_;
 };
