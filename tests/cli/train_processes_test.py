@@ -26,9 +26,10 @@ from small_disk import SmallDisk, grow
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = None
-MPIEXEC = None
 DEVICE = "cpu"
 RANKS = 2
+LAUNCHER = ()  # starts RANKS processes of the command behind it
+RANK = "${OMPI_COMM_WORLD_RANK:-$SLURM_PROCID}"  # of a process, to its shell: by mpirun, by srun
 
 SETTINGS = """
 model: {num_layers: 1, hidden_size: 24, ffn_hidden_size: 32, num_attention_heads: 2, vocab_size: 258, num_experts: 4}
@@ -105,7 +106,7 @@ class Signals(Training):
         options = ("--config", "run.yaml", "--load", "out", "--save", "out", "--set", "train_iters=1000000")
         first = self.start("--ranks", "2", *options, "--metrics", "metrics.jsonl", "--set", "tensorboard_dir=events")
         self.read_steps(first, 1)
-        for launcher in ((),) + (((MPIEXEC, "-n", str(RANKS)),) if MPIEXEC else ()):
+        for launcher in ((), LAUNCHER) if LAUNCHER else ((),):
             with self.subTest(launcher=launcher):
                 second = self.start(*(() if launcher else ("--ranks", "2")), *options, launcher=launcher)
                 out, err = second.communicate(timeout=100)
@@ -179,9 +180,9 @@ class Terminal(Training):
 class Mpi(Training):
     def setUp(self):
         super().setUp()
-        if not MPIEXEC:
+        if not LAUNCHER:
             self.skipTest("no MPI launcher")
-        self.launcher = (MPIEXEC, "-n", str(RANKS))
+        self.launcher = LAUNCHER
 
     def test_processes_end_with_the_bits_of_threads(self):
         options = ("--config", "run.yaml", "--set", "train_iters=6", "--print-state-digest")
@@ -203,7 +204,7 @@ class Mpi(Training):
         self.assertIn("moe_token_dispatcher_type=flex needs ranks that read each other's memory", err)
 
     def test_a_signal_to_one_process_ends_all(self):
-        tell_pid = ("bash", "-c", 'echo $$ > pid.$OMPI_COMM_WORLD_RANK && exec "$0" "$@"')
+        tell_pid = ("bash", "-c", f'echo $$ > pid.{RANK} && exec "$0" "$@"')
         process = self.start("--config", "run.yaml", "--save", "out", "--set", "train_iters=1000000",
                              launcher=(*self.launcher, *tell_pid))
         self.read_steps(process, 3)
@@ -260,7 +261,7 @@ class Mpi(Training):
         self.assertEqual(out.count("Usage"), 1, out)
 
     def test_a_process_that_fails_alone_ends_all(self):
-        only_first = ("bash", "-c", 'test $OMPI_COMM_WORLD_RANK = 0 && exec "$0" "$@"; exec "$0" "$@" --set clip_grad=-1')
+        only_first = ("bash", "-c", f'test {RANK} = 0 && exec "$0" "$@"; exec "$0" "$@" --set clip_grad=-1')
         process = self.start("--config", "run.yaml", "--set", "train_iters=9", launcher=(*self.launcher, *only_first))
         _, err = process.communicate(timeout=100)
         self.assertNotEqual(process.returncode, 0, err)
@@ -285,16 +286,16 @@ class FaultyRun(Training):
 
     def setUp(self):
         super().setUp()
-        if not MPIEXEC:
+        if not LAUNCHER:
             self.skipTest("no MPI launcher")
 
     def start_run(self, *options, launcher=(), save="out", threads=False):
         options = ("--config", "run.yaml", "--device", DEVICE, "--load", save, "--save", save, "--set", "save_interval=2", *options)
         if threads:
             return self.start("--ranks", str(RANKS), *options)
-        tell_pid = ("bash", "-c", "echo $$ > pid.$OMPI_COMM_WORLD_RANK; (($(nvidia-smi --list-gpus 2> /dev/null | wc -l) >= "
-                    f"{RANKS})) || export NCCL_HOSTID=$OMPI_COMM_WORLD_RANK; " 'exec "$0" "$@"')
-        return self.start(*options, launcher=(MPIEXEC, *launcher, "-n", str(RANKS), *tell_pid))
+        tell_pid = ("bash", "-c", f"echo $$ > pid.{RANK}; (($(nvidia-smi --list-gpus 2> /dev/null | wc -l) >= "
+                    f"{RANKS})) || export NCCL_HOSTID={RANK}; " 'exec "$0" "$@"')
+        return self.start(*options, launcher=(*LAUNCHER, *launcher, *tell_pid))
 
     def signal_rank_1(self, number):
         os.kill(int((self.folder / "pid.1").read_text()), number)
@@ -442,6 +443,7 @@ if __name__ == "__main__":
     if args.device == "cuda" and not any(pathlib.Path("/dev").glob("nvidia[0-9]*")):
         print("SKIPPED: no GPU")
         sys.exit(77)
-    BIN, MPIEXEC, DEVICE = args.bin.resolve(), args.mpiexec, args.device
+    BIN, DEVICE = args.bin.resolve(), args.device
+    LAUNCHER = (args.mpiexec, "-n", str(RANKS)) if args.mpiexec else ()
     os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
     unittest.main(argv=[*sys.argv[:1], *args.tests])

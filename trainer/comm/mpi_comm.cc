@@ -22,8 +22,10 @@
 #include "core/base/check.h"
 #include "core/base/thrown.h"
 #include "trainer/comm/agreement.h"
+#include "trainer/comm/internal/launcher.h"
 #include "trainer/comm/internal/roll_call.h"
 #include "trainer/comm/internal/split_members.h"
+#include "trainer/comm/world.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -381,6 +383,7 @@ class MpiSession {
  public:
   // `from_threads`: several threads call MPI.
   static Result<std::unique_ptr<MpiSession>> Start(bool from_threads) {
+    CKPT_RETURN_IF_ERROR(CheckCanMeet());
     int has_started = 0;
     MPI_Initialized(&has_started);
     if (has_started != 0) return Error(ErrorKind::kUsage, "MPI can start only once in a process");
@@ -389,6 +392,17 @@ class MpiSession {
     CKPT_RETURN_IF_ERROR(
         MpiStatus(MPI_Init_thread(nullptr, nullptr, needed, &provided), "MPI_Init_thread"));
     std::unique_ptr<MpiSession> session(new MpiSession());
+    int joined = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &joined);
+    if (joined != NumLaunchedProcesses()) {
+      return Error(ErrorKind::kUnsupported,
+                   "the launcher started processes that MPI did not bring together")
+          .Expected(fmt::format("a world of {} processes", NumLaunchedProcesses()))
+          .Actual(fmt::format("a world of {}", joined))
+          .Hint(
+              "start them with the mpirun of the MPI that this program was built with, or with "
+              "srun --mpi=pmix");
+    }
     if (provided < needed) {
       return Error(ErrorKind::kUnsupported, "this MPI does not support calls from several threads")
           .Hint("use an MPI with MPI_THREAD_MULTIPLE, or inline queues and no time-out");
@@ -407,6 +421,10 @@ class MpiSession {
 
 Status FailTogether(const Status& failure, const std::function<void()>& speak) {
   CKPT_CHECK(!failure.ok());
+  if (!CheckCanMeet().ok()) {  // so no process runs
+    if (IsFirstTask()) speak();
+    return OkStatus();
+  }
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session,
                         MpiSession::Start(/*from_threads=*/false));
   CKPT_ASSIGN_OR_RETURN(const auto meeting, MakeMpiWorld("meeting", nullptr));

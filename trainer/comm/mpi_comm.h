@@ -25,7 +25,8 @@ struct MpiOptions {
 // missing (RollCall). `body` destroys every group before it returns.
 //
 // Errors: kCancelled (another rank failed before it ran, see FailTogether), kUnsupported (built
-// without CKPT_WITH_MPI, or MPI lacks the thread support), kUsage (second call), kIo (MPI).
+// without CKPT_WITH_MPI, MPI lacks the thread support, or did not bring together the processes that
+// were started), kUsage (second call), kIo (MPI).
 Status RunMpiRank(const MpiOptions& options, const std::function<Status(HostGroup& world)>& body);
 
 // A process calls this instead of RunMpiRank if its rank failed early, while the others do call

@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <utility>
 
 #include <gmock/gmock.h>
 
 #include "tests/testing/matchers.h"
+#include "trainer/comm/internal/launcher.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -15,12 +17,14 @@ using testing::IsOk;
 
 constexpr const char* kLauncherSizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
                                           "SLURM_STEP_NUM_TASKS"};
+constexpr const char* kRanks[] = {"PMIX_RANK", "PMI_RANK", "PALS_RANKID", "SLURM_PROCID"};
 
 // As if nothing, or one launcher, had started the process.
 class WorldTest : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const char* name : kLauncherSizes) unsetenv(name);
+    for (const char* name : kRanks) unsetenv(name);
   }
   void TearDown() override { SetUp(); }
 };
@@ -52,6 +56,27 @@ TEST_F(WorldTest, RefusesAnotherNumberOfRanksThanTheLauncherStarted) {
     EXPECT_THAT(status, FailsWith(ErrorKind::kUsage));
     EXPECT_FALSE(ran);
     unsetenv(name);
+  }
+}
+
+TEST_F(WorldTest, TasksOfSrunNeedAWayToFindEachOther) {
+  EXPECT_THAT(CheckCanMeet(), IsOk());
+  setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+  EXPECT_THAT(CheckCanMeet(), IsOk());
+  setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+  EXPECT_THAT(CheckCanMeet(), FailsWith(ErrorKind::kUnsupported));
+  for (const char* name : {"PMIX_RANK", "PMI_RANK", "PALS_RANKID", "OMPI_COMM_WORLD_SIZE"}) {
+    setenv(name, "4", 1);
+    EXPECT_THAT(CheckCanMeet(), IsOk()) << name;
+    unsetenv(name);
+  }
+}
+
+TEST_F(WorldTest, TheFirstTaskOfSrunSpeaks) {
+  EXPECT_TRUE(IsFirstTask());
+  for (const auto& [rank, is_first] : {std::pair("0", true), std::pair("10", false)}) {
+    setenv("SLURM_PROCID", rank, 1);
+    EXPECT_EQ(IsFirstTask(), is_first) << rank;
   }
 }
 

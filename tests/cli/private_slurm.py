@@ -1,0 +1,105 @@
+"""A Slurm of one node in a folder: its own daemons, key and ports, beside any other Slurm of the machine."""
+import contextlib
+import getpass
+import os
+import pathlib
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
+
+
+def find(program):
+    return shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+
+
+def missing_programs():
+    return [program for program in PROGRAMS if find(program) is None]
+
+
+def free_ports(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+class PrivateSlurm:
+    """Runs for as long as the context does. `environment` leads srun to it."""
+
+    CORES = 8  # whatever the machine has
+    PATIENCE = 30  # seconds
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            self.folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptkit-slurm-")))
+            self.environment = {"SLURM_CONF": str(self.folder / "slurm.conf")}
+            self._configure()
+            key = self.folder / "munge.key"
+            key.write_bytes(secrets.token_bytes(128))
+            key.chmod(0o600)
+            files = [f"--{name}={self.folder / 'munge'}.{name.removesuffix('-file')}"
+                     for name in ("key-file", "socket", "pid-file", "log-file", "seed-file")]
+            stack.enter_context(self._daemon("munged", "--foreground", "--force", *files))
+            self._wait("munged", (self.folder / "munge.socket").exists)
+            stack.enter_context(self._daemon("slurmctld", "-D", "-c"))
+            stack.enter_context(self._daemon("slurmd", "-D", "-c"))
+            self._wait("slurmd", lambda: "idle" in self._say_state())
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *what):
+        return self._stack.__exit__(*what)
+
+    def _configure(self):
+        controller, node = free_ports(2)
+        host = socket.gethostname().partition(".")[0]
+        (self.folder / "state").mkdir()
+        (self.folder / "slurm.conf").write_text(f"""
+ClusterName=private
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmdPort={node}
+SlurmUser={getpass.getuser()}
+SlurmdUser={getpass.getuser()}
+AuthType=auth/munge
+AuthInfo=socket={self.folder}/munge.socket
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+StateSaveLocation={self.folder}/state
+SlurmdSpoolDir={self.folder}/spool
+SlurmctldPidFile={self.folder}/slurmctld.pid
+SlurmdPidFile={self.folder}/slurmd.pid
+KillWait=10
+NodeName={host} NodeAddr=127.0.0.1 CPUs={self.CORES}
+PartitionName=all Nodes=ALL Default=YES
+""")
+
+    @contextlib.contextmanager
+    def _daemon(self, program, *options):
+        with (self.folder / f"{program}.out").open("wb") as out:
+            process = subprocess.Popen([find(program), *options], stdout=out, stderr=out, env=os.environ | self.environment)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(timeout=self.PATIENCE)
+
+    def _say_state(self):
+        return subprocess.run([find("sinfo"), "--noheader"], capture_output=True, text=True, env=os.environ | self.environment).stdout
+
+    def _wait(self, program, is_ready):
+        deadline = time.monotonic() + self.PATIENCE
+        while not is_ready():
+            if time.monotonic() > deadline:
+                said = "".join(file.read_text() for file in sorted(self.folder.glob("*.out")))
+                raise TimeoutError(f"{program} did not start:\n{said}")
+            time.sleep(0.05)
