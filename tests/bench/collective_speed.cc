@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,8 +27,13 @@ using namespace trainer;  // NOLINT(google-build-using-namespace): this file is 
 
 using Clock = std::chrono::steady_clock;
 
+const std::map<std::string, GpuCollectives> kCollectives = {{"auto", GpuCollectives::kAuto},
+                                                            {"peer", GpuCollectives::kPeer},
+                                                            {"nccl", GpuCollectives::kNccl}};
+
 struct Settings {
   std::string device = "cuda";
+  std::string collectives = "auto";  // one of kCollectives
   int ranks = 0;
   int calls = 20;
   std::vector<std::int64_t> mebibytes = {16, 64, 256};  // of the whole array, bfloat16
@@ -187,7 +193,8 @@ Result<Speeds> Timing::Run(std::int64_t size_bytes) {
 
 std::string Json(const Settings& settings, int ranks, const std::vector<Speeds>& all) {
   JsonWriter json;
-  json.BeginObject().Key("device").Text(settings.device).Key("ranks").Int(ranks);
+  json.BeginObject().Key("device").Text(settings.device);
+  json.Key("collectives").Text(settings.collectives).Key("ranks").Int(ranks);
   json.Key("registered").Bool(settings.registers).Key("sizes").BeginArray();
   for (const Speeds& speeds : all) {
     json.BeginObject().Key("bytes").Int(speeds.size_bytes);
@@ -204,9 +211,11 @@ std::string Json(const Settings& settings, int ranks, const std::vector<Speeds>&
 
 Status Measure(const Settings& settings) {
   return RunWorld({.num_ranks = settings.ranks}, [&](HostGroup& world) -> Status {
-    CKPT_ASSIGN_OR_RETURN(
-        const Backend backend,
-        MakeBackend({.name = settings.device, .compute = DType::kBfloat16}, world));
+    CKPT_ASSIGN_OR_RETURN(const Backend backend,
+                          MakeBackend({.name = settings.device,
+                                       .compute = DType::kBfloat16,
+                                       .gpu_collectives = kCollectives.at(settings.collectives)},
+                                      world));
     CKPT_ASSIGN_OR_RETURN(std::unique_ptr<HostGroup> group, world.Split(0, world.rank()));
     CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Collectives> all,
                           backend.device->MakeCollectives(std::move(group)));
@@ -233,6 +242,8 @@ int main(int argc, char** argv) {
   ckpt::Settings settings;
   CLI::App app{"Times gathers and reductions of ranks, and reductions that keep the terms"};
   app.add_option("--device", settings.device, "What the ranks compute on [cuda]");
+  app.add_option("--collectives", settings.collectives, "How GPUs communicate [auto]")
+      ->check(CLI::IsMember({"auto", "peer", "nccl"}));
   app.add_option("--ranks", settings.ranks, "Threads that are ranks; 0: the processes of mpirun");
   app.add_option("--calls", settings.calls, "Of each kind [20]");
   app.add_option("--mebibytes", settings.mebibytes, "Sizes of the whole arrays [16 64 256]");

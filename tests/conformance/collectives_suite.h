@@ -287,7 +287,7 @@ TEST_P(CollectivesSuite, AwaitWritersShowsWhatTheOthersWrote) {
     const auto array = self.Put<float>(expected.size());
     const Result<std::vector<Tensor>> views = self.all.Views(array.tensor());
     ASSERT_THAT(views, ckpt::testing::IsOk());
-    if (views->empty()) return;  // ranks are processes
+    if (views->empty()) return;  // ranks are processes, or have NCCL
     for (const Tensor& view : *views) {
       self.device.CopyFromHost(self.queue, mine.data(), view.Rows(self.rank() * kCount, kCount));
     }

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Trains one state on GPU ranks of every mesh, and on the CPU, each from the other's checkpoint.
 
-    python3 tests/gpu/many_ranks.py --bin build/cuda/bin [--device cuda] [--mpi] [--precision NAME] [--mesh NAME]... [--work DIR]
+    python3 tests/gpu/many_ranks.py --bin build/cuda/bin [--device cuda] [--mpi] [--nccl-threads] [--precision NAME] [--mesh NAME]... [--work DIR]
 
 A small Qwen3-MoE of Hugging Face files is trained on four ranks (HSDP, experts over two of them) and saved; then every mesh goes on
 from there, with the state proved to be the one that was saved, and back from the CPU. Ranks are threads of one process; they share
-a GPU where there are fewer. With --mpi they go on by NCCL, too, as processes. --mesh names those to try, else all. Exits with 1 where a figure
+a GPU where there are fewer. With --mpi they go on by NCCL, too, as processes, and with --nccl-threads as threads where each has a GPU. --mesh names those to try, else all. Exits with 1 where a figure
 is not as it must be:
 
 * in float32 the losses of every mesh are those of one rank within 2e-6: twelve steps in which sums were added in other orders
-* ranks that are processes have the losses of ranks that are threads, bit for bit (deterministic_mode)
+* ranks that are processes, or threads with NCCL, have the losses of ranks that are threads, bit for bit (deterministic_mode)
 * in bfloat16, with gradients sent in bfloat16, within 2e-3: roundings of 2**-9 to weights and gradients
 """
 
@@ -120,6 +120,9 @@ def try_precision(args, name, precision, bound):
         if args.mpi and ranks > 1 and got:
             by_nccl = trainer.losses(args.device, ranks, settings, END, load=saved[args.device], processes=True)
             check(f"the same by processes: {mesh}", by_nccl, got, bound=0)
+        if args.nccl_threads and 1 < ranks <= count_gpus() and got:
+            by_nccl = trainer.losses(args.device, ranks, [*settings, "gpu_collectives=nccl"], END, load=saved[args.device])
+            check(f"the same by NCCL's threads: {mesh}", by_nccl, got, bound=0)
     if args.device != "cpu":
         check("goes on: 2 CPU ranks", trainer.losses("cpu", 2, [], END, load=saved[args.device]), want)
         ranks, settings = MESHES["4 HFSDP, EP 2"]
@@ -133,6 +136,7 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--precision", choices=PRECISIONS, action="append")
     parser.add_argument("--mpi", action="store_true")
+    parser.add_argument("--nccl-threads", action="store_true")
     parser.add_argument("--mesh", choices=MESHES, action="append")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "many_ranks")
     args = parser.parse_args()

@@ -39,8 +39,8 @@ _OF_THE_JOB = _OF_THE_LOOP | set("""
   data_parallel_sharding_strategy num_distributed_optimizer_instances outer_dp_sharding_strategy expert_model_parallel_size
   moe_token_dispatcher_type optimizer_cpu_offload overlap_grad_reduce overlap_param_gather recompute_granularity reduction
   weight_slots gradient_slots prefetch_depth
-  deterministic_mode distributed_timeout_minutes loss_chunk_tokens max_unsharded_bytes moe_expert_rank_capacity_factor product_algorithms
-  sgd_momentum
+  deterministic_mode distributed_timeout_minutes gpu_collectives loss_chunk_tokens max_unsharded_bytes
+  moe_expert_rank_capacity_factor product_algorithms sgd_momentum
 """.split())
 
 _SWITCHES = set("""

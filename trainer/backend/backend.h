@@ -11,6 +11,7 @@
 #include "core/tensor/dtype.h"
 #include "trainer/comm/host_group.h"
 #include "trainer/device/device.h"
+#include "trainer/device/gpu_collectives.h"
 #include "trainer/ops/ops.h"
 #include "trainer/ops/product_algorithms.h"
 
@@ -25,8 +26,9 @@ struct BackendOptions {
   int threads = 1;
   // A token gets the same numbers in every batch (Reduction::kCanonical).
   bool fixed_order = false;
-  bool deterministic = false;       // see TrainConfig
-  DType compute = DType::kFloat32;  // of weights and activations
+  bool deterministic = false;                              // see TrainConfig
+  DType compute = DType::kFloat32;                         // of weights and activations
+  GpuCollectives gpu_collectives = GpuCollectives::kAuto;  // of a world of several ranks
   // A file of ParseProductAlgorithms; empty: the library chooses.
   std::string product_algorithms = {};
   // Gets what the library offers for products, if not null. Outlives the backend.
@@ -63,7 +65,7 @@ Result<BackendChoice> ChooseBackend(const BackendOptions& options);
 
 // `world`: all ranks of the run, which may share a machine and its devices. Every rank calls it.
 // Errors: those of ChooseBackend, of reading the file of algorithms, kUnsupported (they are of
-// another GPU or library), kSystem.
+// another GPU or library, or the ranks cannot communicate as the options ask), kSystem.
 Result<Backend> MakeBackend(const BackendOptions& options, HostGroup& world);
 
 }  // namespace ckpt::trainer

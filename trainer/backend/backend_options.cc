@@ -10,6 +10,7 @@ BackendOptions BackendOptionsOf(const TrainConfig& config, std::string device, i
           .fixed_order = config.reduction == Reduction::kCanonical,
           .deterministic = config.deterministic,
           .compute = config.precision.compute,
+          .gpu_collectives = config.gpu_collectives,
           .product_algorithms = config.product_algorithms,
           .overlaps = config.overlaps_on_host()};
 }

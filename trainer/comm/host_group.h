@@ -72,7 +72,7 @@ class HostGroup {
 
   // A track for calls that the ranks of this group make in another way than by this group: one that
   // does not end in time ends the run. `kind`: a literal that tells it from other tracks of the
-  // group. Every rank calls it. Null: nothing is watched; ranks that are threads end together.
+  // group. Every rank calls it. Null: nothing is watched.
   virtual std::shared_ptr<CallTrack> MakeTrack(std::string_view /*kind*/) { return nullptr; }
 };
 

@@ -204,8 +204,7 @@ std::shared_ptr<CallTrack> MpiHostGroup::MakeTrack(std::string_view kind) {
   return track;
 }
 
-// The only place of the trainer that prints. MPI ends this process too, so no caller could report
-// the reason.
+// It prints, since MPI ends this process too: no caller could report the reason.
 void MpiHostGroup::Abort(const Status& why) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,13 +14,15 @@
 #include "trainer/comm/agreement.h"
 #include "trainer/comm/internal/split_members.h"
 #include "trainer/comm/internal/thread_group.h"
+#include "trainer/comm/internal/thread_watch.h"
 
 namespace ckpt::trainer {
 
 // All groups of one world, so that giving up reaches each of them.
 class ThreadWorld {
  public:
-  explicit ThreadWorld(int num_ranks) : should_spin_(DefaultThreads() >= num_ranks) {}
+  ThreadWorld(int num_ranks, std::chrono::milliseconds timeout)
+      : should_spin_(DefaultThreads() >= num_ranks), watch_(timeout) {}
 
   std::shared_ptr<ThreadGroup> MakeGroup(int size) CKPT_EXCLUDES(mutex_) {
     auto group = std::make_shared<ThreadGroup>(size, should_spin_);
@@ -44,13 +47,17 @@ class ThreadWorld {
     for (const std::weak_ptr<ThreadGroup>& known : groups_) {
       if (const auto group = known.lock()) group->Cancel(cancelled_);
     }
+    watch_.Cancel(cancelled_);
   }
+
+  ThreadWatch& watch() { return watch_; }
 
  private:
   const bool should_spin_;
   Mutex mutex_;  // locked before a group's mutex
   std::vector<std::weak_ptr<ThreadGroup>> groups_ CKPT_GUARDED_BY(mutex_);
   Status cancelled_ CKPT_GUARDED_BY(mutex_);
+  ThreadWatch watch_;
 };
 
 namespace {
@@ -61,8 +68,13 @@ void CopyBytes(const std::byte* from, std::byte* to, std::uint64_t size_bytes) {
 
 class ThreadHostGroup final : public HostGroup {
  public:
-  ThreadHostGroup(std::shared_ptr<ThreadWorld> world, std::shared_ptr<ThreadGroup> group, int rank)
-      : world_(std::move(world)), group_(std::move(group)), rank_(rank) {}
+  // `members`: their ranks in the world.
+  ThreadHostGroup(std::shared_ptr<ThreadWorld> world, std::shared_ptr<ThreadGroup> group, int rank,
+                  std::vector<int> members)
+      : world_(std::move(world)),
+        group_(std::move(group)),
+        rank_(rank),
+        members_(std::move(members)) {}
   // The rank leaves its group: every later meeting of the group fails.
   ~ThreadHostGroup() override { world_->Leave(*group_, rank_); }
 
@@ -73,6 +85,11 @@ class ThreadHostGroup final : public HostGroup {
   Result<std::unique_ptr<HostGroup>> Separate() override;
   void Abort(const Status& why) override { world_->Abort(why); }
   [[nodiscard]] bool abort_ends_processes() const override { return false; }
+  std::shared_ptr<CallTrack> MakeTrack(std::string_view kind) override {
+    auto track = std::make_shared<CallTrack>(std::string(kind), members_);
+    world_->watch().Add(members_[static_cast<std::size_t>(rank_)], track);
+    return track;
+  }
 
   Status Exchange(ByteSpan mine, MutableByteSpan all) override;
   Status ExchangeParts(ByteSpan full, const UseParts& use) override;
@@ -87,6 +104,7 @@ class ThreadHostGroup final : public HostGroup {
   const std::shared_ptr<ThreadWorld> world_;
   const std::shared_ptr<ThreadGroup> group_;
   const int rank_;
+  const std::vector<int> members_;
 };
 
 // The other ranks come in the order that begins with the next one, so that the ranks do not all
@@ -146,15 +164,19 @@ Result<std::unique_ptr<HostGroup>> ThreadHostGroup::Split(int color, int key) {
   CKPT_RETURN_IF_ERROR(group_->Meet(rank_, {.call = "Split", .made = &group}));
   const std::shared_ptr<ThreadGroup> made = *group_->shown(members.front()).made;
   group_->Part();
+  std::vector<int> in_world;
+  for (const int member : members) {
+    in_world.push_back(members_[static_cast<std::size_t>(member)]);
+  }
   return std::unique_ptr<HostGroup>(
-      std::make_unique<ThreadHostGroup>(world_, made, static_cast<int>(own)));
+      std::make_unique<ThreadHostGroup>(world_, made, static_cast<int>(own), std::move(in_world)));
 }
 
 Result<std::unique_ptr<HostGroup>> ThreadHostGroup::Separate() {
   std::shared_ptr<ThreadWorld> world;
   std::shared_ptr<ThreadGroup> group;
   if (rank_ == 0) {
-    world = std::make_shared<ThreadWorld>(size());
+    world = std::make_shared<ThreadWorld>(size(), world_->watch().timeout());
     group = world->MakeGroup(size());
   }
   CKPT_RETURN_IF_ERROR(
@@ -162,24 +184,29 @@ Result<std::unique_ptr<HostGroup>> ThreadHostGroup::Separate() {
   const std::shared_ptr<ThreadWorld> made_world = *group_->shown(0).made_world;
   const std::shared_ptr<ThreadGroup> made = *group_->shown(0).made;
   group_->Part();
-  return std::unique_ptr<HostGroup>(std::make_unique<ThreadHostGroup>(made_world, made, rank_));
+  return std::unique_ptr<HostGroup>(
+      std::make_unique<ThreadHostGroup>(made_world, made, rank_, members_));
 }
 
 }  // namespace
 
-std::vector<std::unique_ptr<HostGroup>> MakeThreadWorld(int num_ranks) {
+std::vector<std::unique_ptr<HostGroup>> MakeThreadWorld(int num_ranks,
+                                                        std::chrono::milliseconds timeout) {
   CKPT_CHECK(num_ranks > 0);
-  auto world = std::make_shared<ThreadWorld>(num_ranks);
+  auto world = std::make_shared<ThreadWorld>(num_ranks, timeout);
   const std::shared_ptr<ThreadGroup> group = world->MakeGroup(num_ranks);
+  std::vector<int> members(static_cast<std::size_t>(num_ranks));
+  std::iota(members.begin(), members.end(), 0);
   std::vector<std::unique_ptr<HostGroup>> ranks;
   for (int rank = 0; rank < num_ranks; ++rank) {
-    ranks.push_back(std::make_unique<ThreadHostGroup>(world, group, rank));
+    ranks.push_back(std::make_unique<ThreadHostGroup>(world, group, rank, members));
   }
   return ranks;
 }
 
-Status RunRanks(int num_ranks, const std::function<Status(HostGroup& world)>& body) {
-  std::vector<std::unique_ptr<HostGroup>> worlds = MakeThreadWorld(num_ranks);
+Status RunRanks(int num_ranks, const std::function<Status(HostGroup& world)>& body,
+                std::chrono::milliseconds timeout) {
+  std::vector<std::unique_ptr<HostGroup>> worlds = MakeThreadWorld(num_ranks, timeout);
   std::vector<Status> statuses(worlds.size());
   const auto run = [&](std::size_t rank) {
     statuses[rank] = StatusOfCall([&] { return body(*worlds[rank]); });

@@ -10,7 +10,9 @@ namespace ckpt::trainer {
 
 Status RunWorld(const WorldOptions& options, const std::function<Status(HostGroup& world)>& body) {
   const int processes = NumLaunchedProcesses();
-  if (processes == 1) return RunRanks(std::max(options.num_ranks, 1), body);
+  if (processes == 1) {
+    return RunRanks(std::max(options.num_ranks, 1), body, options.timeout);
+  }
   if (options.num_ranks != 0 && options.num_ranks != processes) {
     return Error(ErrorKind::kUsage,
                  "the launcher started a different number of ranks than asked for")

@@ -18,7 +18,8 @@ struct WorldOptions {
   int num_ranks = 0;
   // Ranks call their groups from threads of their own, such as those of queues.
   bool from_threads = false;
-  // Of every call of ranks that are processes: see MpiOptions.
+  // Of every call of ranks that are processes (MpiOptions), and of those of threads that wait in a
+  // device (RunRanks).
   std::chrono::milliseconds timeout = kDefaultTimeout;
 };
 

@@ -94,7 +94,7 @@ class Collectives {
     AwaitReaders(queue, num_calls());
   }
   // `array` of every rank, in order of rank, for kernels that write into the others' memory. None
-  // where they cannot, as where ranks are processes. Errors: kCancelled.
+  // where they cannot, as where ranks are processes or have NCCL. Errors: kCancelled.
   virtual Result<std::vector<Tensor>> Views(const Tensor& /*array*/) {
     return std::vector<Tensor>();
   }

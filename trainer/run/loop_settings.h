@@ -20,8 +20,8 @@ struct LoopSettings {
   std::int64_t log_interval = 10;    // lines of text
   Path metrics;                      // file for one JSON object per step; empty: none
   Path tensorboard_dir;              // event files; empty: none
-  // distributed_timeout_minutes: of a call in which ranks that are processes wait for each other
-  // (MpiOptions); 0: none.
+  // distributed_timeout_minutes: of a call in which ranks wait for each other (WorldOptions); 0:
+  // none.
   std::chrono::milliseconds timeout = trainer::kDefaultTimeout;
 };
 

@@ -148,6 +148,10 @@ void ReadSchedule(SettingsReader& settings, TrainConfig& config) {
 void ReadEngine(SettingsReader& settings, TrainConfig& config) {
   config.overlap_grad_reduce = settings.OptionalFlag("overlap_grad_reduce");
   config.overlap_param_gather = settings.OptionalFlag("overlap_param_gather");
+  config.gpu_collectives =
+      settings.Word<GpuCollectives>("gpu_collectives", {{"auto", GpuCollectives::kAuto},
+                                                        {"peer", GpuCollectives::kPeer},
+                                                        {"nccl", GpuCollectives::kNccl}});
   config.slots.weight_slots = SmallInt(settings, "weight_slots", config.slots.weight_slots);
   config.slots.gradient_slots = SmallInt(settings, "gradient_slots", config.slots.gradient_slots);
   config.slots.prefetch_depth = SmallInt(settings, "prefetch_depth", config.slots.prefetch_depth);
@@ -167,6 +171,7 @@ void RefuseIdleSettings(SettingsReader& settings, TrainConfig& config) {
   settings.RefuseIdle(config.model.moe && config.mesh.expert_parallel == 1,
                       "without expert_model_parallel_size", {"moe_expert_rank_capacity_factor"});
 
+  settings.RefuseIdle(config.mesh.world_size == 1, "with one rank", {"gpu_collectives"});
   settings.RefuseIdle(!config.overlap_param_gather.value_or(false), "without overlap_param_gather",
                       {"prefetch_depth"});
 

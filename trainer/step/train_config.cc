@@ -108,6 +108,10 @@ void CheckEngine(const TrainConfig& config, Rules& rules) {
       fmt::format("prefetch_depth {} with {} slots", config.slots.prefetch_depth,
                   config.slots.weight_slots),
       fmt::format("set weight_slots={}", std::max(config.slots.prefetch_depth, 1) + 1));
+  rules.Require(config.gpu_collectives != GpuCollectives::kNccl ||
+                    config.dispatcher != Dispatcher::kFlex || config.mesh.expert_parallel == 1,
+                "moe_token_dispatcher_type=flex needs ranks that read each other's memory",
+                "gpu_collectives=nccl", "set moe_token_dispatcher_type=alltoall");
   rules.Require(config.clip_grad >= 0, "clip_grad must not be negative",
                 fmt::format("{}", config.clip_grad), "set clip_grad=0 to switch clipping off");
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "trainer/device/gpu_collectives.h"
 #include "trainer/mesh/topology.h"
 #include "trainer/model/model.h"
 #include "trainer/model/model_config.h"
@@ -61,7 +62,8 @@ struct TrainConfig {
   // the host goes on, as a GPU does.
   std::optional<bool> overlap_grad_reduce = {};
   std::optional<bool> overlap_param_gather = {};  // none: as overlap_grad_reduce
-  bool poison_released = false;                   // see ParamStoreOptions
+  GpuCollectives gpu_collectives = GpuCollectives::kAuto;
+  bool poison_released = false;  // see ParamStoreOptions
 
   [[nodiscard]] std::int64_t num_micro_batches() const {
     return global_batch_size / (micro_batch_size * mesh.world_size);

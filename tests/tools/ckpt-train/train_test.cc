@@ -408,6 +408,7 @@ TEST_F(TrainTest, RefusesSettingsThatDoNothing) {
   says("expert_names=grouped", "setting expert_names does nothing without save");
   says("distributed_timeout_minutes=1",
        "setting distributed_timeout_minutes does nothing where the ranks are threads");
+  says("gpu_collectives=nccl", "setting gpu_collectives does nothing with one rank");
   says("eval_iters=2", "setting eval_iters does nothing without valid_data_path");
   says("eval_interval=5", "setting eval_interval does nothing without valid_data_path");
   says("finetune=true", "setting finetune does nothing without load");

@@ -7,6 +7,7 @@
 
 #include "tests/testing/matchers.h"
 #include "trainer/backend/backend_options.h"
+#include "trainer/backend/internal/cuda_backend.h"
 #include "trainer/comm/internal/lone_group.h"
 #include "trainer/device/collectives.h"
 
@@ -97,6 +98,39 @@ TEST(BackendTest, ASettingThatNothingHereUsesIsRefused) {
             "algorithm");
 }
 
+TEST(BackendTest, TheCpuHasNoCollectivesOfGpus) {
+  for (const GpuCollectives asked : {GpuCollectives::kPeer, GpuCollectives::kNccl}) {
+    const auto refused = ChooseBackend({.name = "cpu", .gpu_collectives = asked});
+    ASSERT_THAT(refused, FailsWith(ErrorKind::kUnsupported));
+    EXPECT_EQ(refused.status().first().message, "gpu_collectives does nothing on the CPU");
+  }
+  // No GPU computes canonical sums, so that nothing is left.
+  const auto none = ChooseBackend({.name = std::string(kAnyBackend),
+                                   .fixed_order = true,
+                                   .gpu_collectives = GpuCollectives::kNccl});
+  ASSERT_THAT(none, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_EQ(none.status().first().actual,
+            "cuda: a GPU does not compute canonical sums; cpu: gpu_collectives does nothing on the "
+            "CPU");
+}
+
+TEST(BackendTest, SaysWhichGpuRanksCannotCommunicateSo) {
+  using enum GpuCollectives;
+  constexpr bool kThreads = false;
+  constexpr bool kProcesses = true;
+  for (const bool are_processes : {kThreads, kProcesses}) {
+    EXPECT_THAT(CheckCudaRanks(kAuto, 4, are_processes, 1), IsOk());
+    EXPECT_THAT(CheckCudaRanks(kNccl, 4, are_processes, 4), IsOk());
+  }
+  EXPECT_THAT(CheckCudaRanks(kPeer, 4, kThreads, 1), IsOk());
+  // Processes may say that they are on different hosts.
+  EXPECT_THAT(CheckCudaRanks(kNccl, 4, kProcesses, 1), IsOk());
+  EXPECT_THAT(CheckCudaRanks(kPeer, 4, kProcesses, 4), FailsWith(ErrorKind::kUnsupported));
+  const Status shared = CheckCudaRanks(kNccl, 4, kThreads, 2);
+  ASSERT_THAT(shared, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_EQ(shared.first().actual, "2 GPUs: ranks 0 and 2 would share GPU 0");
+}
+
 TEST(BackendOptionsTest, SayWhatARunAsksFor) {
   TrainConfig config;
   const BackendOptions usual = BackendOptionsOf(config, "auto", 3);
@@ -108,10 +142,12 @@ TEST(BackendOptionsTest, SayWhatARunAsksFor) {
   config.precision.compute = DType::kBfloat16;
   config.overlap_grad_reduce = true;
   config.product_algorithms = "p.json";
+  config.gpu_collectives = GpuCollectives::kNccl;
   const BackendOptions asked = BackendOptionsOf(config, "cpu", 1);
   EXPECT_TRUE(asked.fixed_order && asked.deterministic && asked.overlaps);
   EXPECT_EQ(asked.compute, DType::kBfloat16);
   EXPECT_EQ(asked.product_algorithms, "p.json");
+  EXPECT_EQ(asked.gpu_collectives, GpuCollectives::kNccl);
 }
 
 }  // namespace

@@ -85,6 +85,7 @@ TEST(ParseTrainConfigTest, EverySettingReachesItsField) {
                               {"frozen", layout::Value::List{"*.router.*", "embedding.*"}},
                               {"overlap_grad_reduce", true},
                               {"overlap_param_gather", true},
+                              {"gpu_collectives", "nccl"},
                               {"weight_slots", 3},
                               {"gradient_slots", 1},
                               {"prefetch_depth", 2},
@@ -123,6 +124,7 @@ TEST(ParseTrainConfigTest, EverySettingReachesItsField) {
   EXPECT_EQ(config->frozen, (std::vector<std::string>{"*.router.*", "embedding.*"}));
   EXPECT_EQ(config->overlap_grad_reduce, true);
   EXPECT_EQ(config->overlap_param_gather, true);
+  EXPECT_EQ(config->gpu_collectives, GpuCollectives::kNccl);
   EXPECT_EQ(config->slots.weight_slots, 3);
   EXPECT_EQ(config->slots.gradient_slots, 1);
   EXPECT_EQ(config->slots.prefetch_depth, 2);

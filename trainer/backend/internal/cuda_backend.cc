@@ -31,8 +31,12 @@ Result<ProductAlgorithms> ReadAlgorithms(const std::string& path) {
 }  // namespace
 
 Result<Backend> MakeCuda(const BackendOptions& options, HostGroup& world) {
+  const int gpus = NumCudaDevices();
+  CKPT_RETURN_IF_ERROR(
+      CheckCudaRanks(options.gpu_collectives, world.size(), world.abort_ends_processes(), gpus));
   Backend backend;
-  CKPT_ASSIGN_OR_RETURN(backend.device, MakeCudaDevice(world.rank() % NumCudaDevices()));
+  CKPT_ASSIGN_OR_RETURN(backend.device,
+                        MakeCudaDevice(world.rank() % gpus, options.gpu_collectives));
   CKPT_ASSIGN_OR_RETURN(ProductAlgorithms algorithms, ReadAlgorithms(options.product_algorithms));
   CKPT_ASSIGN_OR_RETURN(backend.ops, MakeCudaOps({.deterministic = options.deterministic,
                                                   .algorithms = std::move(algorithms),

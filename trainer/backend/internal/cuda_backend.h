@@ -14,9 +14,13 @@ Status CanRunCuda(const BackendOptions& options);
 // What no GPU computes for us. Errors: kUnsupported.
 Status CheckCudaComputes(const BackendOptions& options);
 
+// Whether `ranks` ranks, processes or threads of one, can communicate so. `gpus`: of this machine;
+// rank r has GPU r modulo that. Errors: kUnsupported (names the ranks of one GPU that cannot).
+Status CheckCudaRanks(GpuCollectives collectives, int ranks, bool are_processes, int gpus);
+
 // Rank r of `world` gets GPU r, counted among those of its machine.
-// REQUIRES: CanRunCuda is OK. Errors: those of MakeCudaDevice and MakeCudaOps, of reading and
-// parsing the file of algorithms.
+// REQUIRES: CanRunCuda is OK. Errors: those of CheckCudaRanks, MakeCudaDevice and MakeCudaOps, of
+// reading and parsing the file of algorithms.
 Result<Backend> MakeCuda(const BackendOptions& options, HostGroup& world);
 
 }  // namespace ckpt::trainer

@@ -56,7 +56,8 @@ void Copy(Queue& queue, const void* from, void* to, std::uint64_t size_bytes, cu
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(PeakOfGpu peak) : peak_(peak), events_(std::make_shared<CudaEventPool>()) {}
+  CudaDevice(PeakOfGpu peak, GpuCollectives collectives)
+      : peak_(peak), collectives_(collectives), events_(std::make_shared<CudaEventPool>()) {}
 
   Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
     void* data = nullptr;
@@ -108,7 +109,11 @@ class CudaDevice final : public Device {
   }
 
   Result<std::unique_ptr<Collectives>> MakeCollectives(std::unique_ptr<HostGroup> group) override {
-    if (group->size() > 1 && group->abort_ends_processes()) {  // the ranks are processes
+    const bool are_processes = group->abort_ends_processes();
+    const bool by_nccl = collectives_ == GpuCollectives::kAuto
+                             ? are_processes
+                             : collectives_ == GpuCollectives::kNccl;
+    if (group->size() > 1 && by_nccl) {
       if (watchdog_ == nullptr) watchdog_ = std::make_unique<NcclWatchdog>();
       CKPT_ASSIGN_OR_RETURN(const NcclLibrary* const nccl, LoadNccl());
       return MakeNcclCollectives(*nccl, std::move(group), *this, *watchdog_);
@@ -122,8 +127,9 @@ class CudaDevice final : public Device {
   void FreePinned(void* data) override { (void)cudaFreeHost(data); }
 
   const PeakOfGpu peak_;
+  const GpuCollectives collectives_;
   const std::shared_ptr<CudaEventPool> events_;
-  std::unique_ptr<NcclWatchdog> watchdog_;  // of ranks that are processes
+  std::unique_ptr<NcclWatchdog> watchdog_;  // of NCCL's collectives
 };
 
 }  // namespace
@@ -135,7 +141,7 @@ int NumCudaDevices() {
   return 0;
 }
 
-Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal) {
+Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal, GpuCollectives collectives) {
   const int count = NumCudaDevices();
   if (ordinal < 0 || ordinal >= count) {
     return Error(ErrorKind::kUnsupported, "there is no such GPU")
@@ -155,7 +161,8 @@ Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal) {
               std::to_string(properties.minor));
   }
   CKPT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal), "cudaSetDevice"));
-  return std::unique_ptr<Device>(std::make_unique<CudaDevice>(PeakOf(properties.name)));
+  return std::unique_ptr<Device>(
+      std::make_unique<CudaDevice>(PeakOf(properties.name), collectives));
 }
 
 }  // namespace ckpt::trainer

@@ -6,17 +6,21 @@
 
 #include "core/base/result.h"
 #include "trainer/device/device.h"
+#include "trainer/device/gpu_collectives.h"
 
 namespace ckpt::trainer {
 
 // The number of GPUs that this process can use; 0 without a driver or without a GPU.
 [[nodiscard]] int NumCudaDevices();
 
-// Makes GPU `ordinal` the current one of the calling thread, which is the rank's thread.
+// Makes GPU `ordinal` the current one of the calling thread, which is the rank's thread. Its
+// collectives of several ranks are those of `collectives`: NCCL's of threads need another GPU for
+// each rank.
 //
 // Errors: kUnsupported (no such GPU, or one that this program has no code for), kSystem (the
 // driver).
-Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal);
+Result<std::unique_ptr<Device>> MakeCudaDevice(int ordinal,
+                                               GpuCollectives collectives = GpuCollectives::kAuto);
 
 }  // namespace ckpt::trainer
 

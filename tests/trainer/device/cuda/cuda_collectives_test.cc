@@ -1,5 +1,5 @@
-// Ranks that are threads with GPUs: the conformance suite, and what a failure leaves. Ranks share a
-// GPU where there are fewer.
+// Ranks that are threads with GPUs: the conformance suite, and what a failure leaves. Ranks that
+// read each other's memory share a GPU where there are fewer.
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +32,22 @@ std::vector<WorldCase> CudaWorlds() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, CollectivesSuite, ::testing::ValuesIn(CudaWorlds()), WorldCaseName);
+
+// By NCCL, with a GPU for each rank.
+std::vector<WorldCase> NcclWorlds() {
+  std::vector<WorldCase> cases;
+  for (const int ranks : {2, 4}) {
+    cases.push_back(
+        {.name = "Nccl" + std::to_string(ranks),
+         .why_skipped = NumCudaDevices() < ranks ? "NCCL needs a GPU for each rank" : "",
+         .make_device = [](int rank) { return MakeCudaDevice(rank, GpuCollectives::kNccl); },
+         .run = [ranks](const auto& body) { return RunRanks(ranks, body); }});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(ManyGpus, CollectivesSuite, ::testing::ValuesIn(NcclWorlds()),
+                         WorldCaseName);
 
 class CudaPeersTest : public ::testing::Test {
  protected:

@@ -1,6 +1,7 @@
 // The conformance suite on GPU ranks that are processes, by NCCL. NCCL takes two ranks for one GPU
 // only where each says that it is on another host, as here. With `missing-rank`: a rank that stops.
-// With `async-error`: NCCL reports a failure of a call that it has taken.
+// With `async-error`: NCCL reports a failure of a call that it has taken. With `missing-thread` and
+// `failing-thread`: ranks that are threads of one process, of which one stops or fails.
 #include "trainer/device/cuda/internal/nccl_collectives.h"
 
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,6 +23,7 @@
 
 #include "tests/conformance/collectives_suite.h"
 #include "trainer/comm/mpi_comm.h"
+#include "trainer/comm/thread_comm.h"
 #include "trainer/device/cuda/cuda_device.h"
 #include "trainer/device/cuda/internal/nccl_library.h"
 #include "trainer/device/cuda/internal/nccl_watchdog.h"
@@ -58,11 +61,12 @@ int RunSuite() {
 
 std::atomic<bool> reports_failure = false;
 
-// The last rank does not make the second of two calls. The others must end, and all processes with
-// them: because it is missing, or because NCCL reports a failure to the first rank.
-int RunToTheEnd(bool is_reported, std::chrono::seconds timeout) {
-  const Status status = RunMpiRank({.timeout = timeout}, [&](HostGroup& world) -> Status {
-    ShareGpus(world);
+using RankBody = std::function<Status(HostGroup& world)>;
+using RankStep = std::function<Status()>;
+
+// A rank of two calls, the last of which does `instead` of the second.
+RankBody TwoCalls(bool is_reported, const RankStep& instead) {
+  return [=](HostGroup& world) -> Status {
     CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
                           MakeCudaDevice(world.rank() % NumCudaDevices()));
     const std::unique_ptr<Queue> queue = device->MakeQueue("comm");
@@ -82,16 +86,31 @@ int RunToTheEnd(bool is_reported, std::chrono::seconds timeout) {
     const DeviceArray<float> data(
         *device, *queue, std::vector<float>(static_cast<std::size_t>(part * world.size())));
     for (int call = 0; call < 2; ++call) {
-      if (call == 1 && world.rank() + 1 == world.size()) {
-        std::this_thread::sleep_for(std::chrono::minutes(1));
-      }
+      if (call == 1 && world.rank() + 1 == world.size()) CKPT_RETURN_IF_ERROR(instead());
       all->AllGather(*queue, data.tensor().Rows(world.rank() * part, part), data.tensor());
       reports_failure = call == 1;
       CKPT_RETURN_IF_ERROR(queue->Synchronize());
     }
     return OkStatus();
+  };
+}
+
+// The others must end, and all processes with them: because a rank is missing or gave up, or
+// because NCCL reports a failure to the first rank.
+Status RunToTheEnd(std::string_view fault) {
+  const std::chrono::seconds timeout(fault.starts_with("missing") ? 3 : 600);
+  const RankStep stop = [] {
+    std::this_thread::sleep_for(std::chrono::minutes(1));
+    return OkStatus();
+  };
+  const RankStep fail = [] { return Error(ErrorKind::kSystem, "the GPU is lost"); };
+  if (fault.ends_with("thread")) {
+    return RunRanks(2, TwoCalls(false, fault == "missing-thread" ? stop : fail), timeout);
+  }
+  return RunMpiRank({.timeout = timeout}, [&](HostGroup& world) {
+    ShareGpus(world);
+    return TwoCalls(fault == "async-error", stop)(world);
   });
-  return status.ok() ? 0 : 1;
 }
 
 }  // namespace
@@ -100,11 +119,10 @@ int RunToTheEnd(bool is_reported, std::chrono::seconds timeout) {
 int main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);
   const std::string_view fault = argc == 2 ? argv[1] : "";
-  const bool is_reported = fault == "async-error";
-  if (!is_reported && fault != "missing-rank") return ckpt::trainer::RunSuite();
-  if (ckpt::trainer::NumCudaDevices() > 0) {
-    return ckpt::trainer::RunToTheEnd(is_reported, std::chrono::seconds(is_reported ? 600 : 3));
+  if (fault.empty()) return ckpt::trainer::RunSuite();
+  if (ckpt::trainer::NumCudaDevices() < (fault.ends_with("thread") ? 2 : 1)) {
+    std::puts("SKIPPED: no GPU for each rank");
+    return 0;
   }
-  std::puts("SKIPPED: no GPU");
-  return 0;
+  return ckpt::trainer::RunToTheEnd(fault).ok() ? 0 : 1;
 }

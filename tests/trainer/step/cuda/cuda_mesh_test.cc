@@ -41,13 +41,14 @@ using namespace trainer;  // NOLINT(google-build-using-namespace)
 // at most 112 roundings of 6e-8.
 constexpr Closeness kFloat32Bounds = {.reports = 7e-6, .gradients = 7e-6, .weights = 7e-6};
 
-RunOptions OnGpus() {
-  return {.make_backend = [](HostGroup& world) {
+RunOptions OnGpus(GpuCollectives collectives = GpuCollectives::kAuto) {
+  return {.make_backend = [collectives](HostGroup& world) {
     // NCCL takes two ranks for one GPU only where each says that it is on another host.
     if (NumLaunchedProcesses() > 1 && NumCudaDevices() < world.size()) {
       ::setenv("NCCL_HOSTID", ("rank" + std::to_string(world.rank())).c_str(), 0);
     }
-    return MakeBackend({.name = "cuda", .deterministic = true}, world);
+    return MakeBackend({.name = "cuda", .deterministic = true, .gpu_collectives = collectives},
+                       world);
   }};
 }
 
@@ -144,6 +145,46 @@ TEST_P(CudaMeshTest, Bfloat16TrainsAsOnOneGpuWithTheSameBitsAgain) {
   }
 }
 
+class ManyGpusMeshTest : public CudaMeshTest {
+ protected:
+  void SetUp() override {
+    if (NumLaunchedProcesses() > 1) GTEST_SKIP() << "ranks are processes, which have NCCL alone";
+    if (NumCudaDevices() < GetParam().ranks) GTEST_SKIP() << "NCCL needs a GPU for each rank";
+  }
+};
+
+// Threads that communicate by NCCL have the bits of threads that read each other's memory. With
+// kOptimGrads the latter write each other's weights.
+TEST_P(ManyGpusMeshTest, TrainsByNcclWithTheSameBits) {
+  for (const DType compute : {DType::kFloat32, DType::kBfloat16}) {
+    for (const int expert_parallel : {1, 2}) {
+      TrainConfig config =
+          OnMesh(SmallRun(SmallMoe(), GetParam().ranks), GetParam(), expert_parallel);
+      config.precision.compute = config.precision.grad_comm = compute;
+      config.deterministic = true;
+      config.poison_released = true;
+      if (!ValidateMesh(config.mesh, config.model.moe->num_experts).ok()) continue;
+      SCOPED_TRACE(::testing::Message()
+                   << DTypeName(compute) << ", expert parallel " << expert_parallel);
+      const Result<TrainedRun> by_peers = Train(config, OnGpus(GpuCollectives::kPeer));
+      const Result<TrainedRun> by_nccl = Train(config, OnGpus(GpuCollectives::kNccl));
+      ASSERT_THAT(by_peers.status(), IsOk());
+      ASSERT_THAT(by_nccl.status(), IsOk());
+      EXPECT_TRUE(by_nccl->weights == by_peers->weights);
+      EXPECT_EQ(by_nccl->reports.back().loss, by_peers->reports.back().loss);
+    }
+  }
+}
+
+TEST(CudaNcclTest, RefusesThreadsThatShareAGpu) {
+  if (NumCudaDevices() == 0) GTEST_SKIP() << "no GPU";
+  if (NumLaunchedProcesses() > 1) GTEST_SKIP() << "ranks are processes";
+  const int ranks = 2 * NumCudaDevices();
+  const TrainConfig config = OnMesh(SmallRun(SmallMoe(), ranks), {.ranks = ranks}, 1);
+  EXPECT_THAT(Train(config, OnGpus(GpuCollectives::kNccl)).status(),
+              FailsWith(ErrorKind::kUnsupported));
+}
+
 // The backward of attention adds in any order unless a run is deterministic. Gradients that reach a
 // weight without passing through it have the same bits in every run.
 TEST(CudaPrecisionTest, OnlyGradientsBehindAttentionMayDifferByDefault) {
@@ -183,6 +224,8 @@ TEST(CudaPrecisionTest, RefusesToSendGradientsOfAFloat32ModelInBfloat16) {
   EXPECT_THAT(Train(config, OnGpus()).status(), FailsWith(ErrorKind::kUnsupported));
 }
 
+INSTANTIATE_TEST_SUITE_P(Meshes, ManyGpusMeshTest, ::testing::ValuesIn(MeshesOfSeveralRanks()),
+                         [](const auto& test) { return NameOf(test.param); });
 INSTANTIATE_TEST_SUITE_P(Meshes, CudaMeshTest, ::testing::ValuesIn(MeshesOfSeveralRanks()),
                          [](const auto& test) { return NameOf(test.param); });
 

@@ -12,6 +12,7 @@
 #include <nccl.h>
 
 #include "core/base/check.h"
+#include "trainer/comm/agreement.h"
 #include "trainer/comm/call_track.h"
 #include "trainer/device/cuda/cuda_queue.h"
 #include "trainer/device/cuda/internal/nccl_memory.h"
@@ -30,11 +31,12 @@ struct Piece {
 class NcclCollectives final : public Collectives {
  public:
   NcclCollectives(std::unique_ptr<HostGroup> group, const NcclLibrary& nccl,
-                  ncclComm_t communicator, std::shared_ptr<CallTrack> track, NcclWatchdog& watchdog,
-                  Device& device)
+                  ncclComm_t communicator, std::shared_ptr<CallTrack> track,
+                  std::shared_ptr<CallTrack> host_track, NcclWatchdog& watchdog, Device& device)
       : Collectives(std::move(group)),
         nccl_(nccl),
         communicator_(communicator),
+        host_track_(std::move(host_track)),
         watchdog_(watchdog),
         counts_(device, size()),
         memory_(nccl, communicator, device) {
@@ -152,7 +154,11 @@ class NcclCollectives final : public Collectives {
   void Run(Queue& queue, std::string_view call, std::uint64_t size_bytes, const Enqueue& enqueue) {
     RunOnCuda(queue, [&](CudaQueue& cuda) {
       if (!registered_.ok()) return cuda.Fail(registered_);
-      const ncclResult_t code = enqueue(cuda);
+      ncclResult_t code = ncclSuccess;
+      {
+        const TrackedCall tracked(*host_track_, call, size_bytes);
+        code = enqueue(cuda);
+      }
       if (code != ncclSuccess) return cuda.Fail(nccl_.StatusOf(code, call, communicator_));
       watchdog_.Watch(communicator_, call, size_bytes, cuda.stream());
     });
@@ -221,6 +227,8 @@ class NcclCollectives final : public Collectives {
 
   const NcclLibrary& nccl_;
   const ncclComm_t communicator_;
+  // Of the host's calls, which the watchdog does not see: the first ones connect to other ranks.
+  const std::shared_ptr<CallTrack> host_track_;
   NcclWatchdog& watchdog_;
   CountsReader counts_;
   NcclMemory memory_;
@@ -240,9 +248,10 @@ Result<std::unique_ptr<Collectives>> MakeNcclCollectives(const NcclLibrary& nccl
   std::vector<ncclUniqueId> ids(static_cast<std::size_t>(group->size()));
   CKPT_RETURN_IF_ERROR(
       group->Exchange(std::as_bytes(std::span(&id, 1)), std::as_writable_bytes(std::span(ids))));
-  CKPT_RETURN_IF_ERROR(made);
+  CKPT_RETURN_IF_ERROR(AgreeOn(*group, made));
   std::shared_ptr<CallTrack> track = group->MakeTrack("nccl");
-  CKPT_CHECK(track != nullptr);  // the ranks are processes
+  std::shared_ptr<CallTrack> host_track = group->MakeTrack("nccl-host");
+  CKPT_CHECK(track != nullptr && host_track != nullptr);
   ncclComm_t communicator = nullptr;
   {
     const TrackedCall call(*track, "ncclCommInitRank", 0);
@@ -250,8 +259,9 @@ Result<std::unique_ptr<Collectives>> MakeNcclCollectives(const NcclLibrary& nccl
         nccl.StatusOf(nccl.init_rank(&communicator, group->size(), ids.front(), group->rank()),
                       "ncclCommInitRank", nullptr));
   }
-  return std::unique_ptr<Collectives>(std::make_unique<NcclCollectives>(
-      std::move(group), nccl, communicator, std::move(track), watchdog, device));
+  return std::unique_ptr<Collectives>(
+      std::make_unique<NcclCollectives>(std::move(group), nccl, communicator, std::move(track),
+                                        std::move(host_track), watchdog, device));
 }
 
 }  // namespace ckpt::trainer

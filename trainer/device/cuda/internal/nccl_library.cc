@@ -19,12 +19,12 @@ Result<NcclLibrary> LoadFunctions() {
   FoundLibrary library(kNcclLibrary);
   if (!library.is_there()) {
     return Error(ErrorKind::kUnsupported,
-                 "GPUs of several processes communicate by NCCL, which is not here")
+                 "the GPUs of this run communicate by NCCL, which is not here")
         .Expected(kNcclLibrary)
         .Actual(library.why_not())
         .Hint(
-            "put its folder into LD_LIBRARY_PATH, or start one process, whose threads are the "
-            "ranks");
+            "put its folder into LD_LIBRARY_PATH, or start one process without "
+            "gpu_collectives=nccl: its threads are the ranks, and read each other's memory");
   }
   NcclLibrary nccl;
   library.Load("ncclGetUniqueId", nccl.get_unique_id);

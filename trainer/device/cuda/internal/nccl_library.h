@@ -1,5 +1,5 @@
-// The functions of NCCL that are used. The library is 200 MB, so only runs of several processes
-// load it.
+// The functions of NCCL that are used. The library is 200 MB, so only runs that communicate by
+// it load it.
 #ifndef CKPT_TRAINER_DEVICE_CUDA_INTERNAL_NCCL_LIBRARY_H_
 #define CKPT_TRAINER_DEVICE_CUDA_INTERNAL_NCCL_LIBRARY_H_
 

@@ -1,4 +1,4 @@
-// NcclWatchdog: ends a run of several processes when one of NCCL's calls fails or does not end.
+// NcclWatchdog: ends a run when one of NCCL's calls fails or does not end.
 #ifndef CKPT_TRAINER_DEVICE_CUDA_INTERNAL_NCCL_WATCHDOG_H_
 #define CKPT_TRAINER_DEVICE_CUDA_INTERNAL_NCCL_WATCHDOG_H_
 
@@ -22,7 +22,7 @@ namespace ckpt::trainer {
 // A kernel of NCCL waits for the other ranks without an end, and the host behind it. So a thread
 // looks at what is under way, and notes on a communicator's track what has ended: a call that does
 // not end in time ends the run (HostGroup::MakeTrack). If NCCL reports a failure, the group is
-// aborted, which ends all processes.
+// aborted, which ends all ranks.
 //
 // Thread-safety: the rank's thread.
 class NcclWatchdog {

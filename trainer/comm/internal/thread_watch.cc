@@ -1,0 +1,91 @@
+#include "trainer/comm/internal/thread_watch.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "trainer/comm/agreement.h"
+
+namespace ckpt::trainer {
+namespace {
+
+constexpr std::chrono::milliseconds kPeriod{100};
+
+}  // namespace
+
+void ThreadWatch::Add(int rank, const std::shared_ptr<CallTrack>& track) {
+  const MutexLock lock(mutex_);
+  std::erase_if(tracks_, [](const Watched& known) { return known.track.expired(); });
+  tracks_.push_back({.rank = rank, .track = track});
+  if (!thread_.joinable()) {
+    thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
+  }
+}
+
+void ThreadWatch::Cancel(const Status& why) {
+  const MutexLock lock(mutex_);
+  if (!cancelled_.ok()) return;
+  cancelled_ = why;
+  cancelled_at_ = Clock::now();
+}
+
+std::vector<ThreadWatch::Waiting> ThreadWatch::WhatIsUnderWay() {
+  std::vector<Waiting> all;
+  for (const Watched& known : tracks_) {
+    std::shared_ptr<CallTrack> track = known.track.lock();
+    const std::optional<CallTrack::Waiting> first = track ? track->First() : std::nullopt;
+    if (first) all.push_back({.rank = known.rank, .track = std::move(track), .what = *first});
+  }
+  std::ranges::sort(all, {}, [](const Waiting& waiting) { return waiting.what.since; });
+  return all;
+}
+
+Status ThreadWatch::Look(Clock::time_point now) {
+  const MutexLock lock(mutex_);
+  const std::vector<Waiting> all = WhatIsUnderWay();
+  if (all.empty()) return OkStatus();
+  const Waiting& longest = all.front();
+  const bool is_late = timeout_.count() > 0 && now - longest.what.since >= timeout_;
+  const bool goes_on =
+      !cancelled_.ok() && now - cancelled_at_ >= kPatience && now - longest.what.since >= kPatience;
+  if (!is_late && !goes_on) return OkStatus();
+  std::string where;
+  for (const Waiting& waiting : all) {
+    where += fmt::format("{}rank {} waits in {}", where.empty() ? "" : "; ", waiting.rank,
+                         waiting.track->TextOf(waiting.what.call));
+  }
+  if (goes_on) {
+    return Error(ErrorKind::kCancelled, InOneLine(cancelled_))
+        .Expected("what was under way to end")
+        .Actual(std::move(where));
+  }
+  return Error(ErrorKind::kSystem, "a call in which ranks wait for each other does not end")
+      .Expected(
+          fmt::format("an end within {:g} s", std::chrono::duration<double>(timeout_).count()))
+      .Actual(std::move(where))
+      .Hint("if it only takes long, raise distributed_timeout_minutes");
+}
+
+// It prints, as no caller could: the threads that could return do not.
+void ThreadWatch::Run(const std::stop_token& stop) {
+  constexpr int kFailed = 3;  // the tools' exit code for a failure
+  std::mutex mutex;
+  std::condition_variable_any never;
+  std::unique_lock lock(mutex);
+  while (!stop.stop_requested()) {
+    never.wait_for(lock, stop, kPeriod, [] { return false; });  // returns early if stopped
+    const Status status = Look(Clock::now());
+    if (status.ok()) continue;
+    std::fprintf(stderr, "the run ends: %s\n", InOneLine(status).c_str());
+    std::fflush(stderr);
+    std::_Exit(kFailed);
+  }
+}
+
+}  // namespace ckpt::trainer
