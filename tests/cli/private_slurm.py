@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "scancel", "sinfo", "squeue", "srun")
 
 
 def find(program):
@@ -49,17 +49,22 @@ class PrivateSlurm:
             self._wait("munged", (self.folder / "munge.socket").exists)
             stack.enter_context(self._daemon("slurmctld", "-D", "-c"))
             stack.enter_context(self._daemon("slurmd", "-D", "-c"))
-            self._wait("slurmd", lambda: "idle" in self._say_state())
+            self._wait("slurmd", lambda: "idle" in self._say("sinfo"))
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *what):
+        # Tasks outlive the daemons.
+        subprocess.run([find("scancel"), "--signal=KILL", f"--user={getpass.getuser()}"], env=os.environ | self.environment)
+        self._wait("scancel", lambda: not self._say("squeue"))
         return self._stack.__exit__(*what)
 
     def _configure(self):
         controller, node = free_ports(2)
         host = socket.gethostname().partition(".")[0]
         (self.folder / "state").mkdir()
+        # Job 1 of another Slurm may have left its folder of this kind in /tmp, where job 1 of this one would not start.
+        (self.folder / "mpi.conf").write_text(f"PMIxCliTmpDirBase={self.folder}\n")
         (self.folder / "slurm.conf").write_text(f"""
 ClusterName=private
 SlurmctldHost={host}(127.0.0.1)
@@ -93,13 +98,13 @@ PartitionName=all Nodes=ALL Default=YES
             process.terminate()
             process.wait(timeout=self.PATIENCE)
 
-    def _say_state(self):
-        return subprocess.run([find("sinfo"), "--noheader"], capture_output=True, text=True, env=os.environ | self.environment).stdout
+    def _say(self, program):
+        return subprocess.run([find(program), "--noheader"], capture_output=True, text=True, env=os.environ | self.environment).stdout
 
     def _wait(self, program, is_ready):
         deadline = time.monotonic() + self.PATIENCE
         while not is_ready():
             if time.monotonic() > deadline:
                 said = "".join(file.read_text() for file in sorted(self.folder.glob("*.out")))
-                raise TimeoutError(f"{program} did not start:\n{said}")
+                raise TimeoutError(f"{program} is not done:\n{said}")
             time.sleep(0.05)

@@ -275,6 +275,39 @@ class Mpi(Training):
         self.assertIn("not finite in step", err)
 
 
+class Launchers(Training):
+    """What a launcher says in the environment, and MPI does not find."""
+
+    def setUp(self):
+        super().setUp()
+        if not LAUNCHER:
+            self.skipTest("no MPI launcher")
+
+    def refused(self, *options, code, **environment):
+        os.environ |= environment
+        for name in environment:
+            self.addCleanup(os.environ.pop, name, None)
+        process = self.start("--config", "run.yaml", "--set", "train_iters=3", *options)
+        out, err = process.communicate(timeout=100)
+        self.assertEqual((process.returncode, out), (code, ""), err)
+        return err
+
+    def test_tasks_of_srun_that_cannot_find_each_other_are_refused_by_the_first(self):
+        for task in ("0", "1"):
+            with self.subTest(task=task):
+                says = [self.refused(code=3, SLURM_STEP_NUM_TASKS="2", SLURM_PROCID=task),
+                        self.refused("--set", "lr=-1", code=2, SLURM_STEP_NUM_TASKS="2", SLURM_PROCID=task)]
+                if task == "0":
+                    self.assertIn("the tasks that srun started have no way to find each other", says[0])
+                    self.assertIn("setting lr is not a valid number", says[1])
+                else:
+                    self.assertNotIn("error", "".join(says))
+
+    def test_processes_that_mpi_does_not_bring_together_are_refused(self):
+        """As where the program was built with another MPI than its launcher is of."""
+        self.assertIn("the launcher started processes that MPI did not bring together", self.refused(code=3, PMI_SIZE="2"))
+
+
 class FaultyRun(Training):
     """A run of two ranks, processes where nothing else is said, to which something happens."""
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""A training whose ranks are tasks of srun, in a Slurm of one node that the test starts. Exits 77 where Slurm is not installed.
+"""A training whose ranks are tasks of srun, in a Slurm of one node that the test starts.
 
     train_srun_test.py --bin DIR [TEST]...
 
-What mpirun's processes do, those of `srun --mpi=pmix` do too; tasks that cannot find each other are refused.
+What mpirun's processes do, those of `srun --mpi=pmix` do too. Exits with 77 where there is no Slurm (Debian: slurmd, slurmctld,
+slurm-client, munge).
 """
 import argparse
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import unittest
 
@@ -26,14 +28,10 @@ AS_PROCESSES = [f"processes.Mpi.{name}" for name in (
 
 class Srun(processes.Training):
     def test_tasks_that_cannot_find_each_other_are_refused(self):
-        for options, code, says in (((), 3, "the tasks that srun started have no way to find each other"),
-                                    (("--set", "lr=-1"), 2, "setting lr is not a valid number")):
-            with self.subTest(says):
-                process = self.start("--config", "run.yaml", "--set", "train_iters=3", *options, launcher=(*SRUN, "--mpi=none"))
-                out, err = process.communicate(timeout=100)
-                self.assertEqual(process.returncode, code, err)
-                self.assertEqual(err.count(says), 1, err)
-                self.assertEqual(out, "")
+        process = self.start("--config", "run.yaml", "--set", "train_iters=3", launcher=(*SRUN, "--mpi=none"))
+        out, err = process.communicate(timeout=100)
+        self.assertEqual((process.returncode, out), (3, ""), err)
+        self.assertEqual(err.count("the tasks that srun started have no way to find each other"), 1, err)
 
     def test_one_task_has_threads_for_ranks(self):
         options = ("--config", "run.yaml", "--set", "train_iters=3", "--print-state-digest")
@@ -41,24 +39,23 @@ class Srun(processes.Training):
         threads, _ = self.threads(*options)
         self.assertEqual(self.digest(task), self.digest(threads))
 
+    def test_a_job_that_is_cancelled_is_saved(self):
+        process = self.start("--config", "run.yaml", "--save", "out", "--set", "train_iters=1000000", launcher=processes.LAUNCHER)
+        self.read_steps(process, 3)
+        running = subprocess.run(["squeue", "--noheader", "--states=RUNNING", "--format=%i"], check=True, capture_output=True, text=True)
+        subprocess.run(["scancel", running.stdout.strip()], check=True)
+        _, err = self.finish(process)
+        self.assertIn("as a signal asked: saved in out", err)
+        self.assertGreaterEqual(self.steps_saved(), 3)
+
     def test_a_killed_task_ends_all(self):
         tell_pid = ("bash", "-c", f'echo $$ > pid.{processes.RANK} && exec "$0" "$@"')
         process = self.start("--config", "run.yaml", "--set", "train_iters=1000000", launcher=(*processes.LAUNCHER, *tell_pid))
         self.read_steps(process, 3)
         os.kill(int((self.folder / "pid.1").read_text()), signal.SIGKILL)
-        process.communicate(timeout=100)
-        self.assertEqual(process.returncode, 128 + signal.SIGKILL)
-
-
-class Alone(processes.Training):
-    def test_processes_that_mpi_does_not_bring_together_are_refused(self):
-        """As where the program was built with another MPI than its launcher is of."""
-        os.environ["PMI_SIZE"] = "2"
-        self.addCleanup(os.environ.pop, "PMI_SIZE")
-        process = self.start("--config", "run.yaml", "--set", "train_iters=3")
-        out, err = process.communicate(timeout=100)
-        self.assertEqual((process.returncode, out), (3, ""), err)
-        self.assertIn("the launcher started processes that MPI did not bring together", err)
+        _, err = process.communicate(timeout=100)
+        # Of the tasks' codes the largest: the other one gets SIGTERM, SIGKILL or both.
+        self.assertGreaterEqual(process.returncode, 128 + signal.SIGKILL, err)
 
 
 if __name__ == "__main__":
@@ -76,4 +73,4 @@ if __name__ == "__main__":
         del os.environ[name]
     with PrivateSlurm() as slurm:
         os.environ |= slurm.environment
-        unittest.main(argv=[*sys.argv[:1], *(args.tests or ["Srun", "Alone", *AS_PROCESSES])])
+        unittest.main(argv=[*sys.argv[:1], *(args.tests or ["Srun", *AS_PROCESSES])])
