@@ -37,9 +37,9 @@ struct BenchOptions {
 };
 
 // Errors: kUsage (no such model; tokens that `seq` does not divide; `exposed` with one rank;
-// `time_products` with several, or with product_algorithms;
-// `balanced` without experts, or with a router that is limited to groups or has a bias), those of
-// BalancedExperts, of reading the model's file, ResolveRun and TimeSteps.
+// `time_products` with several, or with product_algorithms; `balanced` without experts, or with a
+// router that is limited to groups or has a bias), kAlreadyExists (the file of `time_products`),
+// those of BalancedExperts, of reading the model's file, ResolveRun and TimeSteps.
 Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
                                cli::Streams& streams);
 

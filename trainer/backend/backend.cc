@@ -20,9 +20,11 @@ Status CanRunCpu(const BackendOptions& options) {
     return Error(ErrorKind::kUnsupported, "gpu_collectives does nothing on the CPU")
         .Hint("leave gpu_collectives out, or take --device cuda");
   }
-  if (options.product_algorithms.empty() && options.product_trial == nullptr) return OkStatus();
-  return Error(ErrorKind::kUnsupported, "the CPU's products have one algorithm")
-      .Expected("a GPU, or no product_algorithms and no --time-products");
+  if (!options.product_algorithms.empty() || options.product_trial != nullptr) {
+    return Error(ErrorKind::kUnsupported, "the CPU's products have one algorithm")
+        .Expected("a GPU, or no product_algorithms and no --time-products");
+  }
+  return OkStatus();
 }
 
 Result<Backend> MakeCpu(const BackendOptions& options, HostGroup& /*world*/) {
