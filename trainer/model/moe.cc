@@ -166,13 +166,12 @@ void MoeBlock::Compute(BlockContext& context, const Parts<Tensor>& weights, cons
             .projected = allocate(fc1_rows_),
             .activated = keeps ? allocate(moe_.ffn_hidden_size) : Tensor()};
   dispatch_->ToExperts(context, x, routing_.weights, saved_.rows, saved_.row_weights);
-  if (!y && !keeps) {
-    return GroupedLinear(context, *dispatch_, saved_.rows, weights.fc1, saved_.projected);
-  }
+  GroupedLinear(context, *dispatch_, saved_.rows, weights.fc1, saved_.projected);
+  if (!y && !keeps) return;
   const ArenaScope scope(context.arena);
   const Tensor activated = keeps ? saved_.activated : allocate(moe_.ffn_hidden_size);
-  GroupedLinearActivated(context, *dispatch_, config_.activation, saved_.rows, weights.fc1,
-                         saved_.row_weights, saved_.projected, activated);
+  Activate(context, config_.activation, saved_.projected,
+           {.weights = saved_.row_weights, .count = dispatch_->count()}, activated);
   if (!y) return;
   const Tensor results = allocate(config_.hidden_size);
   GroupedLinear(context, *dispatch_, activated, weights.fc2, results);

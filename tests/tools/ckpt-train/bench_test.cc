@@ -125,8 +125,7 @@ TEST(BenchTest, TheLedgerOfManyRanksIsThatOfTheFirst) {
   const nlohmann::json ledger = Report(options)["ledger"];
   double grouped = 0;
   for (const nlohmann::json& line : ledger["lines"]) {
-    const auto operation = line["operation"].get<std::string>();
-    if (operation.starts_with("GroupedForward")) grouped += line["calls"].get<double>();
+    if (line["operation"] == "GroupedForward") grouped += line["calls"].get<double>();
     EXPECT_TRUE(line["roofline"].is_null());  // the CPU's peaks are not known
   }
   EXPECT_EQ(grouped, 4);  // two products of two layers

@@ -1,7 +1,6 @@
 #include "trainer/model/internal/grouped_linear.h"
 
 #include "core/base/check.h"
-#include "trainer/model/internal/activate.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -58,19 +57,6 @@ void GroupedLinear(BlockContext& context, const Dispatch& dispatch, const Tensor
                                OffsetsOf(dispatch, run.first, run.matrices.dim(0)),
                                dispatch.segments(), y);
   }
-}
-
-void GroupedLinearActivated(BlockContext& context, const Dispatch& dispatch, Activation activation,
-                            const Tensor& x, std::span<const Tensor> weights,
-                            const Tensor& row_weights, const Tensor& y, const Tensor& activated) {
-  const std::vector<ExpertRun<Tensor>> runs = ListRuns(weights);
-  const bool is_one_product = runs.size() == 1 && runs[0].matrices.dim(0) == std::ssize(weights);
-  if (activation == Activation::kSwiGlu && is_one_product) {
-    return context.ops.GroupedForwardSwiGlu(context.queue, x, runs[0].matrices, dispatch.offsets(),
-                                            dispatch.segments(), row_weights, y, activated);
-  }
-  GroupedLinear(context, dispatch, x, weights, y);
-  Activate(context, activation, y, {.weights = row_weights, .count = dispatch.count()}, activated);
 }
 
 void GroupedLinearBackwardData(BlockContext& context, const Dispatch& dispatch, const Tensor& dy,

@@ -8,7 +8,6 @@
 
 #include "trainer/model/block.h"
 #include "trainer/model/dispatch.h"
-#include "trainer/model/model_config.h"
 
 namespace ckpt::trainer {
 
@@ -27,10 +26,6 @@ struct ExpertRun {
 // x [R, I], and a matrix [O, I] for each expert held here → y [R, O]. One product per run.
 void GroupedLinear(BlockContext& context, const Dispatch& dispatch, const Tensor& x,
                    std::span<const Tensor> weights, const Tensor& y);
-// As GroupedLinear, and activated [R, F] = the activation of y times row_weights [R].
-void GroupedLinearActivated(BlockContext& context, const Dispatch& dispatch, Activation activation,
-                            const Tensor& x, std::span<const Tensor> weights,
-                            const Tensor& row_weights, const Tensor& y, const Tensor& activated);
 // dx [R, I] = dy·w[e].
 void GroupedLinearBackwardData(BlockContext& context, const Dispatch& dispatch, const Tensor& dy,
                                std::span<const Tensor> weights, const Tensor& dx);
