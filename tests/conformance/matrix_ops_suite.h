@@ -207,31 +207,6 @@ TEST_P(MatrixOpsTest, GroupedForwardMultipliesEveryRowWithItsWeightAndLeavesTheR
   }
 }
 
-TEST_P(MatrixOpsTest, GroupedForwardSwiGluGivesTheBitsOfItsTwoParts) {
-  constexpr std::int64_t kInner = 11;
-  for (const DType dtype : kComputeDTypes) {
-    const DType statistics = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
-    const Array x = Random(dtype, {kRows, kIn});
-    const Array weights = Random(dtype, {3, 2 * kInner, kIn});
-    const Array offsets = Make(DType::kInt32, {7}, kOffsets);
-    const Array p = Random(statistics, {kRows});
-    for (const Tensor& row_weights : {p.tensor(), Tensor()}) {
-      SCOPED_TRACE(::testing::Message() << DTypeName(dtype) << (row_weights ? " weighted" : ""));
-      const Array gate_up = Make(dtype, {kRows, 2 * kInner});
-      const Array activated = Make(dtype, {kRows, kInner});
-      ops().GroupedForward(queue(), x, weights, offsets, kSegments, gate_up);
-      ops().SwiGlu(queue(), gate_up, {.weights = row_weights, .count = offsets.tensor().Rows(6, 1)},
-                   activated);
-      const Array one_gate_up = Make(dtype, {kRows, 2 * kInner});
-      const Array one_activated = Make(dtype, {kRows, kInner});
-      ops().GroupedForwardSwiGlu(queue(), x, weights, offsets, kSegments, row_weights, one_gate_up,
-                                 one_activated);
-      EXPECT_EQ(one_gate_up.Bytes(), gate_up.Bytes());
-      EXPECT_EQ(one_activated.Bytes(), activated.Bytes());
-    }
-  }
-}
-
 // As of a stack of which some matrices are frozen: the others have products of their own.
 TEST_P(MatrixOpsTest, GroupedProductsOfSomeMatricesGiveTheirPartOfTheWhole) {
   const Array x = Random(DType::kFloat32, {kRows, kIn});

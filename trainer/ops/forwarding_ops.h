@@ -40,16 +40,6 @@ class ForwardingOps : public Ops {
     Around(queue, GroupedWeightsWork(dy, x, offsets, dweights),
            [&] { target_.GroupedBackwardWeights(queue, dy, x, offsets, segments, dweights); });
   }
-  void GroupedForwardSwiGlu(Queue& queue, const Tensor& x, const Tensor& weights,
-                            const Tensor& offsets, std::int64_t segments, const Tensor& row_weights,
-                            const Tensor& gate_up, const Tensor& activated) override {
-    OpWork work = GroupedWork("GroupedForwardSwiGlu", x, weights, offsets, gate_up);
-    work.bytes += Bytes(row_weights, activated);
-    Around(queue, work, [&] {
-      target_.GroupedForwardSwiGlu(queue, x, weights, offsets, segments, row_weights, gate_up,
-                                   activated);
-    });
-  }
   void Fill(Queue& queue, const Tensor& x, double value) override {
     Around(queue, {.name = "Fill", .bytes = Bytes(x)}, [&] { target_.Fill(queue, x, value); });
   }

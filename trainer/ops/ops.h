@@ -206,13 +206,6 @@ class Ops {
   virtual void GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
                                       const Tensor& offsets, std::int64_t segments,
                                       const Gradient& dweights) = 0;
-  // GroupedForward of gate and up, then SwiGlu of the ranges' rows, with the bits that the two give:
-  // gate_up [R, 2F] = x [R, I] · w[e]ᵀ and activated [R, F] = silu(gate)·up·p. row_weights [R]: p;
-  // null: 1. The first range begins at row 0.
-  virtual void GroupedForwardSwiGlu(Queue& queue, const Tensor& x, const Tensor& weights,
-                                    const Tensor& offsets, std::int64_t segments,
-                                    const Tensor& row_weights, const Tensor& gate_up,
-                                    const Tensor& activated) = 0;
 
   // --- element-wise and rows ---------------------------------------------------------------------
   virtual void Fill(Queue& queue, const Tensor& x, double value) = 0;

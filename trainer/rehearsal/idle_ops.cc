@@ -21,10 +21,6 @@ class IdleOps final : public Ops {
   void GroupedBackwardWeights(Queue& /*queue*/, const Tensor& /*dy*/, const Tensor& /*x*/,
                               const Tensor& /*offsets*/, std::int64_t /*segments*/,
                               const Gradient& /*dweights*/) override {}
-  void GroupedForwardSwiGlu(Queue& /*queue*/, const Tensor& /*x*/, const Tensor& /*weights*/,
-                            const Tensor& /*offsets*/, std::int64_t /*segments*/,
-                            const Tensor& /*row_weights*/, const Tensor& /*gate_up*/,
-                            const Tensor& /*activated*/) override {}
   void Fill(Queue& /*queue*/, const Tensor& /*x*/, double /*value*/) override {}
   void Cast(Queue& /*queue*/, const Tensor& /*from*/, const Tensor& /*to*/) override {}
   void Accumulate(Queue& /*queue*/, const Tensor& /*from*/, const Tensor& /*to*/) override {}

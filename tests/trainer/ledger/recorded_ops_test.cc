@@ -75,14 +75,6 @@ TEST_F(OpWorkTest, ExpertsShareTheRows) {
   EXPECT_EQ(forward.num_products, 4);
   EXPECT_EQ(forward.bytes, 2 * (80 * 30 + 4 * 20 * 30 + 80 * 20) + 4 * 5);
   EXPECT_EQ(forward.flops, 2 * 80 * 20 * 30);
-  const OpWork activated = WorkOf([&](Ops& ops, Queue& queue) {
-    ops.GroupedForwardSwiGlu(queue, Bf16({80, 30}), Bf16({4, 20, 30}), offsets, 1, Fp32({80}),
-                             Bf16({80, 20}), Bf16({80, 10}));
-  });
-  EXPECT_STREQ(activated.name, "GroupedForwardSwiGlu");
-  EXPECT_THAT(activated.product, ElementsAre(20, 20, 30));
-  EXPECT_EQ(activated.bytes, forward.bytes + 4 * 80 + 2 * 80 * 10);
-  EXPECT_EQ(activated.flops, forward.flops);
   const OpWork weights = WorkOf([&](Ops& ops, Queue& queue) {
     ops.GroupedBackwardWeights(queue, Bf16({82, 20}), Bf16({82, 30}), offsets, 1,
                                {.tensor = Fp32({4, 20, 30})});

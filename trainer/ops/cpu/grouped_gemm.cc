@@ -161,13 +161,4 @@ void HostOps::GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tenso
   });
 }
 
-void HostOps::GroupedForwardSwiGlu(Queue& queue, const Tensor& x, const Tensor& weights,
-                                   const Tensor& offsets, std::int64_t segments,
-                                   const Tensor& row_weights, const Tensor& gate_up,
-                                   const Tensor& activated) {
-  GroupedForward(queue, x, weights, offsets, segments, gate_up);
-  SwiGlu(queue, gate_up,
-         {.weights = row_weights, .count = offsets.Rows(weights.dim(0) * segments, 1)}, activated);
-}
-
 }  // namespace ckpt::trainer

@@ -5,11 +5,12 @@
 #include "core/base/check.h"
 #include "trainer/ops/cuda/cuda_ops_impl.h"
 #include "trainer/ops/cuda/kernel.cuh"
-#include "trainer/ops/cuda/swiglu.cuh"
 
 namespace ckpt::trainer {
 namespace cuda {
 namespace {
+
+__device__ __forceinline__ float Sigmoid(float x) { return __fdividef(1, 1 + __expf(-x)); }
 
 // A block has as many threads as let it pass over its row's packs with the fewest of them idle.
 inline unsigned int ThreadsOf(std::int64_t packs) {
@@ -34,7 +35,7 @@ __device__ float BlockSum(float value) {
 //   Slopes(x, u, …)   its derivatives by x and u
 struct SwiGluForm {
   static constexpr int kInputs = 2;
-  static __device__ float Value(float gate, float up) { return SwiGluOf(gate, up); }
+  static __device__ float Value(float gate, float up) { return gate * Sigmoid(gate) * up; }
   static __device__ void Slopes(float gate, float up, float& by_gate, float& by_up) {
     const float sigmoid = Sigmoid(gate);
     by_gate = up * (sigmoid * (1 + gate * (1 - sigmoid)));

@@ -208,24 +208,4 @@ void CudaOps::GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tenso
   });
 }
 
-void CudaOps::GroupedForwardSwiGlu(Queue& queue, const Tensor& x, const Tensor& weights,
-                                   const Tensor& offsets, std::int64_t segments,
-                                   const Tensor& row_weights, const Tensor& gate_up,
-                                   const Tensor& activated) {
-  cuda::CheckOperands(gate_up, x, weights, offsets, segments);
-  CKPT_CHECK(weights.dtype == x.dtype && activated.dtype == x.dtype && activated.ndim == 2);
-  CKPT_CHECK(activated.dim(0) == x.dim(0) && 2 * activated.dim(1) == gate_up.dim(1));
-  CKPT_CHECK(!row_weights ||
-             (row_weights.num_elems() == x.dim(0) && row_weights.dtype == DType::kFloat32));
-  if (activated.num_elems() == 0) return;
-  if (cuda::GroupedSwiGluProductsCover(gate_up, x, weights, activated)) {
-    return RunOnCuda(queue, [&](CudaQueue& on) {
-      cuda::GroupedSwiGluProducts(on, x, weights, offsets, row_weights, gate_up, activated);
-    });
-  }
-  GroupedForward(queue, x, weights, offsets, segments, gate_up);
-  SwiGlu(queue, gate_up, {.weights = row_weights, .count = offsets.Rows(weights.dim(0), 1)},
-         activated);
-}
-
 }  // namespace ckpt::trainer

@@ -20,8 +20,6 @@
 
 #include "core/base/check.h"
 #include "trainer/ops/cuda/kernel.cuh"
-#include "trainer/ops/cuda/pair_scheduler.cuh"
-#include "trainer/ops/cuda/swiglu_store.cuh"
 #include "trainer/ops/cuda/ticket_scheduler.cuh"
 
 namespace ckpt::trainer::cuda {
@@ -38,21 +36,19 @@ using ColumnMajor = cutlass::layout::ColumnMajor;
 using Tile = cute::Shape<cute::_128, cute::_128, cute::_64>;
 using Cluster = cute::Shape<cute::_2, cute::_1, cute::_1>;
 
-// C: the type of D if the kernel can add to it, void if it only stores.
-template <typename C, typename D,
-          typename Fusion = cutlass::epilogue::fusion::LinearCombination<D, float, C, float>>
-using TileEpilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
-    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
-    cutlass::epilogue::collective::EpilogueTileAuto, float, float, C, RowMajor*, 16 / sizeof(D), D,
-    RowMajor*, 16 / sizeof(D), cutlass::epilogue::PtrArrayTmaWarpSpecializedPingpong,
-    Fusion>::CollectiveOp;
-
-// Layouts are of A [m, k] and of B [k, n].
-template <typename LayoutA, typename LayoutB, typename Epilogue, typename List = Problems>
+// C: the type of D if the kernel can add to it, void if it only stores. Layouts are of A [m, k] and
+// of B [k, n].
+template <typename LayoutA, typename LayoutB, typename C, typename D, typename List = Problems>
 struct Kernel {
-  static constexpr bool kHasTickets = std::is_same_v<List, TicketedProblems<Sizes>>;
+  static constexpr bool kHasTickets = !std::is_same_v<List, Problems>;
   static constexpr int kAlignment = 16 / sizeof(Element);
+  static constexpr int kResultAlignment = 16 / sizeof(D);
 
+  using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
+      cutlass::epilogue::collective::EpilogueTileAuto, float, float, C, RowMajor*, kResultAlignment,
+      D, RowMajor*, kResultAlignment,
+      cutlass::epilogue::PtrArrayTmaWarpSpecializedPingpong>::CollectiveOp;
   using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, LayoutA*, kAlignment, Element,
       LayoutB*, kAlignment, float, Tile, Cluster,
@@ -63,16 +59,10 @@ struct Kernel {
   using Launcher = cutlass::gemm::device::GemmUniversalAdapter<Universal>;
 };
 
-using ForwardKernel = Kernel<RowMajor, ColumnMajor, TileEpilogue<void, Element>>;
-using DataKernel = Kernel<RowMajor, RowMajor, TileEpilogue<void, Element>>;
+using ForwardKernel = Kernel<RowMajor, ColumnMajor, void, Element>;
+using DataKernel = Kernel<RowMajor, RowMajor, void, Element>;
 template <typename D>
-using WeightKernel = Kernel<ColumnMajor, RowMajor, TileEpilogue<D, D>, TicketedProblems<Sizes>>;
-
-using SwiGlu = SwiGluStore<Tile>;
-using SwiGluKernel =
-    Kernel<RowMajor, ColumnMajor,
-           WithPartOfEachStep<SwiGlu::kSteps, TileEpilogue<void, Element, SwiGlu>>::Type,
-           PairedProblems<Sizes>>;
+using WeightKernel = Kernel<ColumnMajor, RowMajor, D, D, TicketedProblems<Sizes>>;
 
 // An array that holds the operands of all experts. That of an expert begins at
 // data + expert · of_expert + (the expert's first row) · of_row, counted in bytes, and its rows in
@@ -119,7 +109,6 @@ struct Lists {
     std::int64_t* length;  // a stride of CUTLASS, whose other elements are constants
   };
   Sizes* sizes;
-  std::int32_t* first_rows;
   OfOperand a;
   OfOperand b;
   OfOperand d;
@@ -131,7 +120,6 @@ struct Lists {
       memory += ArrayBytes(experts);
     };
     take(sizes);
-    take(first_rows);
     for (OfOperand* operand : {&a, &b, &d}) {
       take(operand->data);
       take(operand->length);
@@ -139,7 +127,7 @@ struct Lists {
   }
 
  private:
-  static constexpr std::uint64_t kArrays = 8;
+  static constexpr std::uint64_t kArrays = 7;
   static std::uint64_t ArrayBytes(std::int64_t experts) {
     return AlignedBytes(static_cast<std::uint64_t>(experts) * sizeof(*sizes));
   }
@@ -189,7 +177,6 @@ __global__ void __launch_bounds__(kThreads)
     const auto size = [&](int of_all) { return of_all == kRowsOfExpert ? rows : of_all; };
     lists.sizes[place] =
         cute::make_shape(rows == 0 ? 0 : size(products.m), size(products.n), size(products.k));
-    lists.first_rows[place] = first;
     const auto list = [&](const Operand& operand, const Lists::OfOperand& to) {
       to.data[place] = at(operand);
       to.length[place] = operand.length;
@@ -214,10 +201,9 @@ std::int64_t NumTickets(const ExpertProducts& products, std::int64_t experts) {
   return 1 + experts * tiles(products.m, kRows) * tiles(products.n, kColumns);
 }
 
-// `set(arguments, lists)` sets what only this kernel has.
-template <typename Kernel, typename Set>
-void Multiply(CudaQueue& queue, const ExpertProducts& products, const Tensor& offsets,
-              std::int64_t zero_packs, const Set& set) {
+template <typename Kernel>
+void Multiply(CudaQueue& queue, const ExpertProducts& products, const Tensor& offsets, bool adds,
+              std::int64_t zero_packs) {
   using Launcher = typename Kernel::Launcher;
   using Universal = typename Kernel::Universal;
   using StrideA = typename Universal::InternalStrideA;
@@ -259,7 +245,8 @@ void Multiply(CudaQueue& queue, const ExpertProducts& products, const Tensor& of
   list(lists.b, arguments.mainloop.ptr_B, arguments.mainloop.dB);
   list(lists.d, arguments.epilogue.ptr_C, arguments.epilogue.dC);
   list(lists.d, arguments.epilogue.ptr_D, arguments.epilogue.dD);
-  set(arguments, lists);
+  arguments.epilogue.thread.alpha = 1;
+  arguments.epilogue.thread.beta = adds ? 1 : 0;
 
   Launcher launcher;
   cutlass::Status status =
@@ -269,14 +256,6 @@ void Multiply(CudaQueue& queue, const ExpertProducts& products, const Tensor& of
   queue.Fail(Error(ErrorKind::kSystem, "a grouped product failed on the GPU")
                  .Expected("CUTLASS to launch it")
                  .Actual(cutlass::cutlassGetStatusString(status)));
-}
-
-// D = the product, or D += the product.
-auto Linear(bool adds) {
-  return [adds](auto& arguments, const Lists& /*lists*/) {
-    arguments.epilogue.thread.alpha = 1;
-    arguments.epilogue.thread.beta = adds ? 1 : 0;
-  };
 }
 
 int SizeOf(const Tensor& tensor, int dim) { return static_cast<int>(tensor.dim(dim)); }
@@ -290,13 +269,6 @@ bool GroupedProductsCover(const Tensor& wide, const Tensor& narrow, const Tensor
          FitsPacks(matrices.dim(2), {narrow.data});
 }
 
-bool GroupedSwiGluProductsCover(const Tensor& gate_up, const Tensor& x, const Tensor& weights,
-                                const Tensor& activated) {
-  return GroupedProductsCover(gate_up, x, weights) &&
-         activated.dim(1) % cute::size<1>(Tile{}) == 0 &&
-         FitsPacks(activated.dim(1), {activated.data});
-}
-
 void GroupedForwardProducts(CudaQueue& queue, const Tensor& x, const Tensor& weights,
                             const Tensor& offsets, const Tensor& y) {
   Multiply<ForwardKernel>(queue,
@@ -306,26 +278,7 @@ void GroupedForwardProducts(CudaQueue& queue, const Tensor& x, const Tensor& wei
                            .a = Operand::Rows(x),
                            .b = Operand::Matrices(weights),
                            .d = Operand::Rows(y)},
-                          offsets, 0, Linear(/*adds=*/false));
-}
-
-void GroupedSwiGluProducts(CudaQueue& queue, const Tensor& x, const Tensor& weights,
-                           const Tensor& offsets, const Tensor& row_weights, const Tensor& gate_up,
-                           const Tensor& activated) {
-  Multiply<SwiGluKernel>(
-      queue,
-      {.m = kRowsOfExpert,
-       .n = SizeOf(weights, 1),
-       .k = SizeOf(weights, 2),
-       .a = Operand::Rows(x),
-       .b = Operand::Matrices(weights),
-       .d = Operand::Rows(gate_up)},
-      offsets, 0, [&](auto& arguments, const Lists& lists) {
-        arguments.scheduler.tiles_of_half = SizeOf(activated, 1) / cute::size<1>(Tile{});
-        arguments.epilogue.thread = {.first_rows = lists.first_rows,
-                                     .row_weights = row_weights.as<const float>(),
-                                     .activated = activated.as<Element>()};
-      });
+                          offsets, false, 0);
 }
 
 void GroupedDataProducts(CudaQueue& queue, const Tensor& dy, const Tensor& weights,
@@ -337,7 +290,7 @@ void GroupedDataProducts(CudaQueue& queue, const Tensor& dy, const Tensor& weigh
                         .a = Operand::Rows(dy),
                         .b = Operand::Matrices(weights),
                         .d = Operand::Rows(dx)},
-                       offsets, 0, Linear(/*adds=*/false));
+                       offsets, false, 0);
 }
 
 void GroupedWeightProducts(CudaQueue& queue, const Tensor& dy, const Tensor& x,
@@ -351,11 +304,10 @@ void GroupedWeightProducts(CudaQueue& queue, const Tensor& dy, const Tensor& x,
                                    .d = Operand::Matrices(to)};
   const std::int64_t zero_packs = dweights.adds() ? 0 : products.d.of_expert / 16;
   if (to.dtype == DType::kFloat32) {
-    return Multiply<WeightKernel<float>>(queue, products, offsets, zero_packs,
-                                         Linear(dweights.adds()));
+    return Multiply<WeightKernel<float>>(queue, products, offsets, dweights.adds(), zero_packs);
   }
   CKPT_CHECK(to.dtype == DType::kBfloat16);
-  Multiply<WeightKernel<Element>>(queue, products, offsets, zero_packs, Linear(dweights.adds()));
+  Multiply<WeightKernel<Element>>(queue, products, offsets, dweights.adds(), zero_packs);
 }
 
 }  // namespace ckpt::trainer::cuda

@@ -20,12 +20,6 @@ namespace ckpt::trainer::cuda {
 
 void GroupedForwardProducts(CudaQueue& queue, const Tensor& x, const Tensor& weights,
                             const Tensor& offsets, const Tensor& y);
-// GroupedForwardSwiGlu. F must be a multiple of a tile's columns.
-[[nodiscard]] bool GroupedSwiGluProductsCover(const Tensor& gate_up, const Tensor& x,
-                                              const Tensor& weights, const Tensor& activated);
-void GroupedSwiGluProducts(CudaQueue& queue, const Tensor& x, const Tensor& weights,
-                           const Tensor& offsets, const Tensor& row_weights, const Tensor& gate_up,
-                           const Tensor& activated);
 void GroupedDataProducts(CudaQueue& queue, const Tensor& dy, const Tensor& weights,
                          const Tensor& offsets, const Tensor& dx);
 void GroupedWeightProducts(CudaQueue& queue, const Tensor& dy, const Tensor& x,

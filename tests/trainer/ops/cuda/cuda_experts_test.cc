@@ -97,70 +97,6 @@ class CudaExpertsTest : public Twins {
     }
   }
 
-  struct SwiGluSize {
-    std::int64_t inner, in;
-  };
-  // Compares a product with SwiGLU to its two parts on the GPU, bit for bit. Rows that are of no
-  // expert are NaN, and stay so.
-  void ExpectSwiGluHasTheBitsOfItsParts(DType dtype, const SwiGluSize& size,
-                                        const std::vector<std::int64_t>& counts) {
-    const auto experts = static_cast<std::int64_t>(counts.size());
-    std::vector<double> bounds = {0};
-    for (const std::int64_t count : counts) {
-      bounds.push_back(bounds.back() + static_cast<double>(count));
-    }
-    const auto end = static_cast<std::int64_t>(bounds.back());
-    const std::int64_t rows = end + 150;  // a tile that goes beyond the last row ends within them
-    const auto offsets = Values(DType::kInt32, {experts + 1}, bounds);
-    const auto x = Random(dtype, {rows, size.in});
-    std::vector<double> values = x.Read(0);
-    std::fill(values.begin() + end * size.in, values.end(), std::nan(""));
-    x.Set(values);
-    const auto w = Random(dtype, {experts, 2 * size.inner, size.in},
-                          1 / std::sqrt(static_cast<double>(size.in)));
-    const auto p = Random(DType::kFloat32, {rows});
-    for (const bool weighted : {true, false}) {
-      SCOPED_TRACE(std::string(DTypeName(dtype)) + ", F " + std::to_string(size.inner) + ", I " +
-                   std::to_string(size.in) + ", experts " + std::to_string(experts) + ", rows " +
-                   std::to_string(end) + (weighted ? ", weighted" : ""));
-      const auto gate_up = Poisoned(dtype, {rows, 2 * size.inner});
-      const auto activated = Poisoned(dtype, {rows, size.inner});
-      OnGpu([&](Ops& ops, Queue& queue) {
-        const Tensor& bound = offsets;
-        ops.GroupedForward(queue, x, w, offsets, 1, gate_up);
-        ops.SwiGlu(queue, gate_up,
-                   {.weights = weighted ? Tensor(p) : Tensor(), .count = bound.Rows(experts, 1)},
-                   activated);
-      });
-      for (int repeat = 0; repeat < 3; ++repeat) {
-        const auto one_gate_up = Poisoned(dtype, {rows, 2 * size.inner});
-        const auto one_activated = Poisoned(dtype, {rows, size.inner});
-        OnGpu([&](Ops& ops, Queue& queue) {
-          ops.GroupedForwardSwiGlu(queue, x, w, offsets, 1, weighted ? Tensor(p) : Tensor(),
-                                   one_gate_up, one_activated);
-        });
-        ExpectSameBits(one_gate_up, gate_up, end * 2 * size.inner);
-        ExpectSameBits(one_activated, activated, end * size.inner);
-        if (HasFailure()) return;
-      }
-    }
-  }
-  // Of the results on the GPU, of which the first `count` elements are in use.
-  static void ExpectSameBits(const Operand& result, const Operand& expected, std::int64_t count) {
-    if (HasFatalFailure()) return;
-    const std::vector<double> got = result.Read(1);
-    const std::vector<double> want = expected.Read(1);
-    ASSERT_EQ(got.size(), want.size());
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      const bool is_in_use = static_cast<std::int64_t>(i) < count;
-      ASSERT_NE(std::isnan(got[i]), is_in_use) << "element " << i << " of " << count << " in use";
-      if (is_in_use) {
-        ASSERT_TRUE(got[i] == want[i] && std::signbit(got[i]) == std::signbit(want[i]))
-            << "element " << i << ": " << got[i] << " in place of " << want[i];
-      }
-    }
-  }
-
   struct Rows {
     Operand rows;
     Operand choices;
@@ -370,36 +306,6 @@ TEST_F(CudaExpertsTest, ProductsOfUnevenExpertsAgree) {
     counts.of_expert.push_back(e % 5 == 3 ? 0 : 1 + 7 * (e % 6));
   counts.of_expert[17] = 900;
   ExpectProductsAgree(DType::kBfloat16, {1280, 264}, counts);
-}
-
-TEST_F(CudaExpertsTest, SwiGluOfProductsHasTheBitsOfItsParts) {
-  std::vector<std::int64_t> many;  // more experts than threads of a warp
-  for (std::int64_t e = 0; e < 100; ++e) many.push_back(e % 3 == 1 ? e / 4 : 0);
-  const std::vector<std::int64_t> cases[] = {
-      {70, 0, 1, 129, 63},                        //
-      {0, 1, 63, 64, 65, 127, 128, 129, 0, 257},  // around the sizes of tiles
-      {0, 0, 640, 0},                             // one has all rows
-      {0, 0, 0},                                  // there are no rows
-      many,
-  };
-  // The last three are computed in two parts: F is no multiple of a tile's columns, or rows of x
-  // begin at no multiple of 16 bytes.
-  for (const SwiGluSize& size :
-       {SwiGluSize{128, 64}, {256, 40}, {384, 328}, {192, 64}, {128, 33}, {20, 64}}) {
-    for (const std::vector<std::int64_t>& counts : cases) {
-      ExpectSwiGluHasTheBitsOfItsParts(DType::kBfloat16, size, counts);
-    }
-  }
-  ExpectSwiGluHasTheBitsOfItsParts(DType::kFloat32, {128, 64}, cases[0]);
-}
-
-// Each block computes several pairs of tiles.
-TEST_F(CudaExpertsTest, SwiGluOfProductsOfRealSizesHasTheBitsOfItsParts) {
-  const std::vector<std::int64_t> even(6, 2048);
-  const std::vector<std::int64_t> uneven = {5000, 0, 1, 1303, 130, 2600};
-  for (const auto& counts : {even, uneven}) {
-    ExpectSwiGluHasTheBitsOfItsParts(DType::kBfloat16, {640, 1024}, counts);
-  }
 }
 
 TEST_F(CudaExpertsTest, RanksAreChosenAlike) {

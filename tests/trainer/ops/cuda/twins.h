@@ -118,10 +118,13 @@ class Twins : public ::testing::Test {
 
   // Enqueues the same on both sides.
   void OnBoth(const std::function<void(Ops& ops, Queue& queue)>& enqueue) {
-    for (const int side : {kCpu, kGpu}) On(side, enqueue);
+    for (running_ = 0; running_ < 2; ++running_) {
+      Side& side = sides_[running_];
+      enqueue(*side.ops, *side.queue);
+      ASSERT_THAT(side.queue->Synchronize(), testing::IsOk());
+    }
+    running_ = kCpu;
   }
-  // Enqueues on the GPU only.
-  void OnGpu(const std::function<void(Ops& ops, Queue& queue)>& enqueue) { On(kGpu, enqueue); }
 
   // ‖gpu - cpu‖ is at most `bound` times ‖cpu‖, or times the root of the number of elements where
   // these are smaller than 1; a NaN never passes.
@@ -149,15 +152,6 @@ class Twins : public ::testing::Test {
  private:
   static constexpr int kCpu = 0;
   static constexpr int kGpu = 1;
-
-  void On(int number, const std::function<void(Ops& ops, Queue& queue)>& enqueue) {
-    if (HasFatalFailure()) return;
-    running_ = number;
-    const Side& side = sides_[number];
-    enqueue(*side.ops, *side.queue);
-    running_ = kCpu;
-    ASSERT_THAT(side.queue->Synchronize(), testing::IsOk());
-  }
 
   std::mt19937_64 rng_{20240731};
   Side sides_[2];

@@ -28,9 +28,6 @@ class HostOps final : public Ops {
   void GroupedBackwardWeights(Queue& queue, const Tensor& dy, const Tensor& x,
                               const Tensor& offsets, std::int64_t segments,
                               const Gradient& dweights) override;
-  void GroupedForwardSwiGlu(Queue& queue, const Tensor& x, const Tensor& weights,
-                            const Tensor& offsets, std::int64_t segments, const Tensor& row_weights,
-                            const Tensor& gate_up, const Tensor& activated) override;
 
   // elementwise.cc
   void Fill(Queue& queue, const Tensor& x, double value) override;
