@@ -6,6 +6,7 @@
 
 #include "core/io/posix_storage.h"
 #include "core/io/storage.h"
+#include "trainer/comm/machine.h"
 #include "trainer/device/cuda/cuda_device.h"
 #include "trainer/ops/cuda/cuda_ops.h"
 
@@ -34,9 +35,9 @@ Result<Backend> MakeCuda(const BackendOptions& options, HostGroup& world) {
   const int gpus = NumCudaDevices();
   CKPT_RETURN_IF_ERROR(
       CheckCudaRanks(options.gpu_collectives, world.size(), world.abort_ends_processes(), gpus));
+  CKPT_ASSIGN_OR_RETURN(const int place, RankOnMachine(world));
   Backend backend;
-  CKPT_ASSIGN_OR_RETURN(backend.device,
-                        MakeCudaDevice(world.rank() % gpus, options.gpu_collectives));
+  CKPT_ASSIGN_OR_RETURN(backend.device, MakeCudaDevice(place % gpus, options.gpu_collectives));
   CKPT_ASSIGN_OR_RETURN(ProductAlgorithms algorithms, ReadAlgorithms(options.product_algorithms));
   CKPT_ASSIGN_OR_RETURN(backend.ops, MakeCudaOps({.deterministic = options.deterministic,
                                                   .algorithms = std::move(algorithms),

@@ -18,7 +18,7 @@ Status CheckCudaComputes(const BackendOptions& options);
 // rank r has GPU r modulo that. Errors: kUnsupported (names the ranks of one GPU that cannot).
 Status CheckCudaRanks(GpuCollectives collectives, int ranks, bool are_processes, int gpus);
 
-// Rank r of `world` gets GPU r, counted among those of its machine.
+// The ranks of a machine get its GPUs in turn.
 // REQUIRES: CanRunCuda is OK. Errors: those of CheckCudaRanks, MakeCudaDevice and MakeCudaOps, of
 // reading and parsing the file of algorithms.
 Result<Backend> MakeCuda(const BackendOptions& options, HostGroup& world);

@@ -1,0 +1,37 @@
+#include "trainer/comm/machine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace ckpt::trainer {
+
+MachineName ThisMachine() {
+  MachineName name{};
+  (void)gethostname(name.data(), name.size() / 2);
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);  // empty where the system has none
+  boot.resize(std::min(boot.size(), name.size() / 2 - 1));
+  std::ranges::copy(boot, name.begin() + name.size() / 2);
+  return name;
+}
+
+int PlaceOnMachine(std::span<const MachineName> names, int rank) {
+  const auto own = static_cast<std::size_t>(rank);
+  return static_cast<int>(std::ranges::count(names.first(own), names[own]));
+}
+
+Result<int> RankOnMachine(HostGroup& world) {
+  const MachineName mine = ThisMachine();
+  std::vector<MachineName> names(static_cast<std::size_t>(world.size()));
+  CKPT_RETURN_IF_ERROR(
+      world.Exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(names))));
+  return PlaceOnMachine(names, world.rank());
+}
+
+}  // namespace ckpt::trainer
