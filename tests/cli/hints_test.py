@@ -3,8 +3,8 @@
 
     hints_test.py --bin DIR
 
-Of a hint, the tool is the last one that the hint names before the option; else the one whose folder the source lies in (trainer/ is
-ckpt-train's); else, in a library that all tools use, every one of them.
+Of a hint, the tool is the last one that the hint names before the option (srun, which is not ours, among them); else the one whose folder the source
+lies in (trainer/ is ckpt-train's); else, in a library that all tools use, every one of them.
 """
 import argparse
 import pathlib
@@ -15,6 +15,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOLS = ("ckpt-convert", "ckpt-inspect", "ckpt-train")
+OTHERS = ("srun",)  # programs that are not ours, whose options hints name
 BIN = None
 
 LITERAL = r'"(?:[^"\\]|\\.)*"'
@@ -41,7 +42,9 @@ def wrong_options(path, text, options):
     folder = ["ckpt-train"] if path.parts[0] == "trainer" else [tool for tool in TOOLS if tool in path.parts]
     wrong = []
     for match in OPTION.finditer(text):
-        named = re.findall("|".join(TOOLS), text[:match.start()])
+        named = re.findall("|".join(TOOLS + OTHERS), text[:match.start()])
+        if named and named[-1] in OTHERS:
+            continue
         printers = named[-1:] or folder or TOOLS
         lacking = [tool for tool in printers if match.group() not in options[tool]]
         if lacking:
@@ -66,6 +69,8 @@ class Hints(unittest.TestCase):
         self.assertEqual(wrong_options(library, "pass --overwrite", options), [("--overwrite", ["ckpt-inspect", "ckpt-train"])])
         self.assertEqual(wrong_options(tool, "pass --overwrite", options), [("--overwrite", ["ckpt-inspect"])])
         self.assertEqual(wrong_options(tool, "ckpt-convert --overwrite does it", options), [])
+        self.assertEqual(wrong_options(library, "srun --mpi=pmix does it", options), [])
+        self.assertEqual(wrong_options(tool, "srun --mpi=pmix ckpt-convert --parity", options), [("--parity", ["ckpt-convert"])])
 
 
 SETTING = re.compile(r"setting (\w+) has an unknown value: expected (.*), found")
