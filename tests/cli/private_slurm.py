@@ -1,8 +1,8 @@
 """A Slurm of one node in a folder: its own daemons, key and ports, beside any other Slurm of the machine."""
 import contextlib
-import getpass
 import os
 import pathlib
+import pwd
 import secrets
 import shutil
 import socket
@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 
+USER = pwd.getpwuid(os.getuid()).pw_name
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scancel", "sinfo", "squeue", "srun")
 
 
@@ -19,6 +20,11 @@ def find(program):
 
 def missing_programs():
     return [program for program in PROGRAMS if find(program) is None]
+
+
+def knows_pmix():
+    listed = subprocess.run([find("srun"), "--mpi=list"], capture_output=True, text=True)
+    return "pmix" in listed.stdout + listed.stderr
 
 
 def free_ports(count):
@@ -49,15 +55,14 @@ class PrivateSlurm:
             self._wait("munged", (self.folder / "munge.socket").exists)
             stack.enter_context(self._daemon("slurmctld", "-D", "-c"))
             stack.enter_context(self._daemon("slurmd", "-D", "-c"))
-            self._wait("slurmd", lambda: "idle" in self._say("sinfo"))
+            self._wait("slurmd", lambda: "idle" in (self._say("sinfo") or ""))
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *what):
-        # Tasks outlive the daemons.
-        subprocess.run([find("scancel"), "--signal=KILL", f"--user={getpass.getuser()}"], env=os.environ | self.environment)
-        self._wait("scancel", lambda: not self._say("squeue"))
-        return self._stack.__exit__(*what)
+        with self._stack:  # Tasks outlive the daemons.
+            subprocess.run([find("scancel"), "--signal=KILL", f"--user={USER}"], env=os.environ | self.environment)
+            self._wait("scancel", lambda: self._say("squeue") == "")
 
     def _configure(self):
         controller, node = free_ports(2)
@@ -70,8 +75,8 @@ ClusterName=private
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller}
 SlurmdPort={node}
-SlurmUser={getpass.getuser()}
-SlurmdUser={getpass.getuser()}
+SlurmUser={USER}
+SlurmdUser={USER}
 AuthType=auth/munge
 AuthInfo=socket={self.folder}/munge.socket
 ProctrackType=proctrack/linuxproc
@@ -83,7 +88,7 @@ StateSaveLocation={self.folder}/state
 SlurmdSpoolDir={self.folder}/spool
 SlurmctldPidFile={self.folder}/slurmctld.pid
 SlurmdPidFile={self.folder}/slurmd.pid
-KillWait=10
+KillWait=30
 NodeName={host} NodeAddr=127.0.0.1 CPUs={self.CORES}
 PartitionName=all Nodes=ALL Default=YES
 """)
@@ -96,10 +101,16 @@ PartitionName=all Nodes=ALL Default=YES
             yield
         finally:
             process.terminate()
-            process.wait(timeout=self.PATIENCE)
+            try:
+                process.wait(timeout=self.PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     def _say(self, program):
-        return subprocess.run([find(program), "--noheader"], capture_output=True, text=True, env=os.environ | self.environment).stdout
+        """What it prints; None if it fails."""
+        done = subprocess.run([find(program), "--noheader"], capture_output=True, text=True, env=os.environ | self.environment)
+        return done.stdout if done.returncode == 0 else None
 
     def _wait(self, program, is_ready):
         deadline = time.monotonic() + self.PATIENCE

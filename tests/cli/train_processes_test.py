@@ -282,6 +282,8 @@ class Launchers(Training):
         super().setUp()
         if not LAUNCHER:
             self.skipTest("no MPI launcher")
+        for name in [name for name in os.environ if name.startswith(("PMI", "PALS_"))]:  # of a job in which this test runs
+            self.addCleanup(os.environ.__setitem__, name, os.environ.pop(name))
 
     def refused(self, *options, code, **environment):
         os.environ |= environment

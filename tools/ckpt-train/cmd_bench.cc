@@ -145,6 +145,35 @@ Status CheckTimeProducts(const BenchOptions& options, const trainer::TrainConfig
       .File(options.time_products);
 }
 
+// The file of a trial. It is there before the first step, so that a path that cannot be written
+// does not cost a trial, and it goes if no trial fills it.
+class TrialFile {
+ public:
+  static Result<std::unique_ptr<TrialFile>> Create(Storage& storage, const Path& path) {
+    CKPT_RETURN_IF_ERROR(WriteSmallFile(storage, path, {}));
+    return std::unique_ptr<TrialFile>(new TrialFile(storage, path));
+  }
+  ~TrialFile() {
+    if (!is_filled_) (void)storage_.RemoveAll(path_);
+  }
+  TrialFile(const TrialFile&) = delete;
+  TrialFile& operator=(const TrialFile&) = delete;
+
+  Status Fill(const trainer::ProductTrial& trial) {
+    const std::string chosen = FormatProductAlgorithms(trial.Chosen());
+    CKPT_RETURN_IF_ERROR(ReplaceSmallFile(storage_, path_, AsBytes(chosen)));
+    is_filled_ = true;
+    return OkStatus();
+  }
+
+ private:
+  TrialFile(Storage& storage, Path path) : storage_(storage), path_(std::move(path)) {}
+
+  Storage& storage_;
+  const Path path_;
+  bool is_filled_ = false;
+};
+
 }  // namespace
 
 Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
@@ -171,6 +200,10 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
   const int threads = options.common.threads == 0 ? DefaultThreads() : options.common.threads;
   trainer::ProductTrial trial;
   trainer::ProductTrial* const on_trial = options.time_products.empty() ? nullptr : &trial;
+  std::unique_ptr<TrialFile> file;
+  if (on_trial != nullptr) {
+    CKPT_ASSIGN_OR_RETURN(file, TrialFile::Create(storage, options.time_products));
+  }
   const BenchPlan plan = {
       .warmup = options.warmup,
       .steps = options.steps,
@@ -213,10 +246,6 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
         return OkStatus();
       }));
   progress.reset();  // a bar clears its line before anything else is printed
-  if (on_trial != nullptr) {
-    const std::string chosen = FormatProductAlgorithms(trial.Chosen());
-    CKPT_RETURN_IF_ERROR(WriteSmallFile(storage, options.time_products, AsBytes(chosen)));
-  }
   if (!times) return cli::ExitCode::kDone;
 
   const BenchReport report = {
@@ -228,6 +257,7 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
       .flops_per_token = trainer::TrainingFlopsPerToken(run.train.model, plan.tokens.seq),
       .times = *std::move(times)};
   streams.out.Write(options.common.json ? BenchJson(report) : BenchText(report));
+  if (file != nullptr) CKPT_RETURN_IF_ERROR(file->Fill(trial));
   return cli::ExitCode::kDone;
 }
 

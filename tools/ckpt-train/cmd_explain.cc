@@ -18,6 +18,12 @@ namespace {
 constexpr std::int64_t kMaxSweptGpus = 16384;
 
 Result<ClusterForecast> ForecastFor(const trainer::TrainConfig& config, const std::string& name) {
+  if (config.gpu_collectives == trainer::GpuCollectives::kNccl) {
+    return Error(ErrorKind::kUnsupported,
+                 "a forecast is of GPUs of a host that read each other's memory")
+        .Expected("gpu_collectives=auto or peer")
+        .Actual("gpu_collectives=nccl");
+  }
   ClusterForecast forecast;
   forecast.name = name;
   CKPT_ASSIGN_OR_RETURN(forecast.cluster, ParseCluster(name));

@@ -122,16 +122,18 @@ Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& traine
   const bool records = plan.ledger_steps > 0 && recorded != nullptr;
   // Before the steps: a device that keeps no record says so at once.
   if (records) CKPT_RETURN_IF_ERROR(device.RecordWork().status());
+  BenchTimes times;
+  Steps steps(plan, trainer, rank, progress);
+  if (plan.product_trial != nullptr) {
+    // Nobody knows how many steps that takes.
+    if (progress != nullptr) progress->OnPhase("choose products", 0, 0);
+    CKPT_ASSIGN_OR_RETURN(times.product_choice, Choose(plan.warmup, steps, *plan.product_trial));
+  }
   const std::int64_t timed = plan.warmup + plan.steps;
   if (progress != nullptr) {
     progress->OnPhase(
         "bench",
         static_cast<std::uint64_t>(timed + plan.ledger_steps + plan.steps_without_transfers), 0);
-  }
-  BenchTimes times;
-  Steps steps(plan, trainer, rank, progress);
-  if (plan.product_trial != nullptr) {
-    CKPT_ASSIGN_OR_RETURN(times.product_choice, Choose(plan.warmup, steps, *plan.product_trial));
   }
   std::int64_t done = 0;
   CKPT_RETURN_IF_ERROR(steps.Run(timed, [&](const trainer::StepReport& report,

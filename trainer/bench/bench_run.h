@@ -41,7 +41,8 @@ struct BenchTimes {
   std::vector<double> step_ms;  // of the timed steps, in order
   // Of the steps without transfers, in order, without the first one.
   std::vector<double> step_without_transfers_ms;
-  std::vector<double> losses;  // of all steps, in order, those before the timed ones too
+  // Of all steps but those of a trial, in order, those before the timed ones too.
+  std::vector<double> losses;
   // By StepPhase: the mean of the timed steps, on this rank.
   std::array<double, trainer::kNumStepPhases> phase_ms{};
   trainer::RankPhaseMeans rank_phases;  // of all ranks; of fewer steps, or none, on one rank

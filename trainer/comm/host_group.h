@@ -66,7 +66,7 @@ class HostGroup {
 
   // Gives up: every waiting and later call of any rank of the whole world ends with a kCancelled
   // that carries `why`. Where ranks are processes, there is no way to tell the others, so all
-  // processes end.
+  // processes end; threads whose calls on a track do not end then end their process.
   virtual void Abort(const Status& why) = 0;
   [[nodiscard]] virtual bool abort_ends_processes() const = 0;
 

@@ -383,6 +383,7 @@ class MpiSession {
   // `from_threads`: several threads call MPI.
   static Result<std::unique_ptr<MpiSession>> Start(bool from_threads) {
     CKPT_RETURN_IF_ERROR(CheckCanMeet());
+    const int launched = NumLaunchedProcesses();
     int has_started = 0;
     MPI_Initialized(&has_started);
     if (has_started != 0) return Error(ErrorKind::kUsage, "MPI can start only once in a process");
@@ -393,10 +394,10 @@ class MpiSession {
     std::unique_ptr<MpiSession> session(new MpiSession());
     int joined = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &joined);
-    if (joined != NumLaunchedProcesses()) {
+    if (joined != launched) {
       return Error(ErrorKind::kUnsupported,
                    "the launcher started processes that MPI did not bring together")
-          .Expected(fmt::format("a world of {} processes", NumLaunchedProcesses()))
+          .Expected(fmt::format("a world of {} processes", launched))
           .Actual(fmt::format("a world of {}", joined))
           .Hint(
               "start them with the mpirun of the MPI that this program was built with, or with "

@@ -88,6 +88,7 @@ class ThreadHostGroup final : public HostGroup {
   std::shared_ptr<CallTrack> MakeTrack(std::string_view kind) override {
     auto track = std::make_shared<CallTrack>(std::string(kind), members_);
     world_->watch().Add(members_[static_cast<std::size_t>(rank_)], track);
+    world_->watch().Start();
     return track;
   }
 

@@ -90,8 +90,9 @@ class Links {
   [[nodiscard]] double SumMs(double parts_bytes, double sums_bytes) const {
     return kMs * (parts_bytes + sums_bytes) / cluster_.gpu.sum_bytes.value;
   }
-  // Of a gather or a reduction of `bytes`: what its copies read and write of a GPU's own memory is
-  // lost to the kernels beside them, which are at the limit of memory or of power.
+  // Of a gather or a reduction of `bytes`: what it reads and writes of a GPU's own memory is lost to
+  // the kernels beside it, which are at the limit of memory or of power. Sums that read the links
+  // write nothing there, but hold multiprocessors, and cost a step as much as with copies.
   [[nodiscard]] double CopiesMs(double bytes, const Placed& group) const {
     const double read_and_written = 2 * bytes * (group.size() - 1) / group.size();
     return kMs * read_and_written / cluster_.gpu.copy_bytes.value;
@@ -295,7 +296,7 @@ class Kernels {
 // --- a step --------------------------------------------------------------------------------------
 
 // What a unit communicates in a step of so many micro-batches, as ParamStore does it. Kernels that
-// add what came from other ranks take multiprocessors, and copies take memory, so their time is the
+// add what other ranks have take multiprocessors, and copies take memory, so their time is the
 // computation's.
 void AddCommunication(const ShardPlan& plan, std::size_t unit, int micro_batches,
                       const Links& links, const Placements& placed, UnitWork& work) {

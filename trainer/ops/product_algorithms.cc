@@ -110,6 +110,13 @@ Result<ProductAlgorithms> ParseRoot(const JsonCursor& root) {
 
 }  // namespace
 
+std::string ProductShape::Text() const {
+  return fmt::format("[{}, {}] {} [{}, {}]{} · [{}, {}]{}, {} to {}", m, n, accumulate ? "+=" : "=",
+                     transpose_a ? k : m, transpose_a ? m : k, transpose_a ? "ᵀ" : "",
+                     transpose_b ? n : k, transpose_b ? k : n, transpose_b ? "ᵀ" : "",
+                     DTypeName(operands), DTypeName(result));
+}
+
 Result<ProductAlgorithms> ParseProductAlgorithms(std::string_view text, std::string_view name) {
   CKPT_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(text, name));
   Result<ProductAlgorithms> algorithms = ParseRoot(document.root());
@@ -136,6 +143,7 @@ std::string FormatProductAlgorithms(const ProductAlgorithms& algorithms) {
 ProductAlgorithms ProductTrial::Chosen() const {
   ProductAlgorithms algorithms = {.origin = origin, .of_shape = {}};
   for (const auto& [shape, product] : products) {
+    if (product.chosen == 0) continue;
     algorithms.of_shape.emplace(shape, product.candidates[product.chosen]);
   }
   return algorithms;

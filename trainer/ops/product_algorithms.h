@@ -29,6 +29,8 @@ struct ProductShape {
 
   auto operator<=>(const ProductShape&) const = default;
 
+  // "[16384, 6144] = [16384, 1024] · [6144, 1024]ᵀ, bfloat16 to float32"
+  [[nodiscard]] std::string Text() const;
   [[nodiscard]] double num_multiplications() const {
     return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   }
@@ -67,7 +69,7 @@ struct ProductTrial {
   AlgorithmOrigin origin;
   std::map<ProductShape, Product> products;  // those that were computed so far
 
-  // What is chosen now.
+  // What is chosen now where it is not the library's own choice.
   [[nodiscard]] ProductAlgorithms Chosen() const;
 };
 

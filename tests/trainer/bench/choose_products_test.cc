@@ -66,6 +66,7 @@ TEST(ChooseProductsTest, AStepThatFailsEndsIt) {
   };
   EXPECT_THAT(ChooseProducts(trial, time), FailsWith(ErrorKind::kSystem));
   EXPECT_EQ(timings, 2);
+  for (const auto& [shape, product] : trial.products) EXPECT_EQ(product.chosen, 0U) << shape.m;
 }
 
 }  // namespace

@@ -69,6 +69,16 @@ TEST(ThreadWatchTest, ACallGoesOnForAWhileAfterARankGaveUp) {
                                             "ranks; rank 1 waits in an all-gather"));
 }
 
+TEST(ThreadWatchTest, TheTimeInWhichTheProcessWasStoppedDoesNotCount) {
+  Ranks ranks(minutes(10));
+  ranks.watch.Cancel(Error(ErrorKind::kCancelled, "a rank gave up: the disk is full"));
+  ranks.tracks[0]->Begin("an all-gather", 0);
+  const Clock::time_point resumed = Clock::now() + minutes(30);
+  ranks.watch.Resume(resumed);
+  EXPECT_THAT(ranks.watch.Look(resumed), IsOk());
+  EXPECT_THAT(ranks.watch.Look(resumed + ThreadWatch::kPatience), FailsWith(ErrorKind::kCancelled));
+}
+
 TEST(ThreadWatchTest, ATrackThatIsGoneIsNotWatched) {
   Ranks ranks(minutes(10));
   ranks.tracks[0]->Begin("a barrier", 0);

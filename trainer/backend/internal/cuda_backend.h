@@ -15,7 +15,7 @@ Status CanRunCuda(const BackendOptions& options);
 Status CheckCudaComputes(const BackendOptions& options);
 
 // Whether `ranks` ranks, processes or threads of one, can communicate so. `gpus`: of this machine;
-// rank r has GPU r modulo that. Errors: kUnsupported (names the ranks of one GPU that cannot).
+// thread r has GPU r modulo that. Errors: kUnsupported (names the ranks of one GPU that cannot).
 Status CheckCudaRanks(GpuCollectives collectives, int ranks, bool are_processes, int gpus);
 
 // The ranks of a machine get its GPUs in turn.

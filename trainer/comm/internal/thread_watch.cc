@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -16,6 +17,8 @@ namespace ckpt::trainer {
 namespace {
 
 constexpr std::chrono::milliseconds kPeriod{100};
+// A thread that looks so late was stopped together with the process.
+constexpr std::chrono::seconds kStopped{2};
 
 }  // namespace
 
@@ -23,9 +26,12 @@ void ThreadWatch::Add(int rank, const std::shared_ptr<CallTrack>& track) {
   const MutexLock lock(mutex_);
   std::erase_if(tracks_, [](const Watched& known) { return known.track.expired(); });
   tracks_.push_back({.rank = rank, .track = track});
-  if (!thread_.joinable()) {
-    thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
-  }
+}
+
+void ThreadWatch::Start() {
+  const MutexLock lock(mutex_);
+  if (thread_.joinable()) return;
+  thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
 }
 
 void ThreadWatch::Cancel(const Status& why) {
@@ -33,6 +39,11 @@ void ThreadWatch::Cancel(const Status& why) {
   if (!cancelled_.ok()) return;
   cancelled_ = why;
   cancelled_at_ = Clock::now();
+}
+
+void ThreadWatch::Resume(Clock::time_point now) {
+  const MutexLock lock(mutex_);
+  resumed_at_ = now;
 }
 
 std::vector<ThreadWatch::Waiting> ThreadWatch::WhatIsUnderWay() {
@@ -50,10 +61,10 @@ Status ThreadWatch::Look(Clock::time_point now) {
   const MutexLock lock(mutex_);
   const std::vector<Waiting> all = WhatIsUnderWay();
   if (all.empty()) return OkStatus();
-  const Waiting& longest = all.front();
-  const bool is_late = timeout_.count() > 0 && now - longest.what.since >= timeout_;
+  const Clock::time_point since = std::max(all.front().what.since, resumed_at_);
+  const bool is_late = timeout_.count() > 0 && now - since >= timeout_;
   const bool goes_on =
-      !cancelled_.ok() && now - cancelled_at_ >= kPatience && now - longest.what.since >= kPatience;
+      !cancelled_.ok() && now - cancelled_at_ >= kPatience && now - since >= kPatience;
   if (!is_late && !goes_on) return OkStatus();
   std::string where;
   for (const Waiting& waiting : all) {
@@ -78,9 +89,12 @@ void ThreadWatch::Run(const std::stop_token& stop) {
   std::mutex mutex;
   std::condition_variable_any never;
   std::unique_lock lock(mutex);
+  Clock::time_point last = Clock::now();
   while (!stop.stop_requested()) {
     never.wait_for(lock, stop, kPeriod, [] { return false; });  // returns early if stopped
-    const Status status = Look(Clock::now());
+    const Clock::time_point now = Clock::now();
+    if (now - std::exchange(last, now) >= kStopped) Resume(now);
+    const Status status = Look(now);
     if (status.ok()) continue;
     std::fprintf(stderr, "the run ends: %s\n", InOneLine(status).c_str());
     std::fflush(stderr);

@@ -31,8 +31,12 @@ class ThreadWatch {
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
   // Calls of this track are watched for as long as it lives. `rank`: in the world.
   void Add(int rank, const std::shared_ptr<CallTrack>& track) CKPT_EXCLUDES(mutex_);
+  // Looks from now on, by a thread of its own, and ends the process at the first error.
+  void Start() CKPT_EXCLUDES(mutex_);
   // A rank gave up.
   void Cancel(const Status& why) CKPT_EXCLUDES(mutex_);
+  // The process was stopped until now (SIGSTOP, a debugger): the time before does not count.
+  void Resume(Clock::time_point now) CKPT_EXCLUDES(mutex_);
 
   // Errors: kSystem (a call takes too long), kCancelled (one goes on after Cancel). Both name the
   // rank and the call, and what the other ranks wait for.
@@ -57,7 +61,8 @@ class ThreadWatch {
   std::vector<Watched> tracks_ CKPT_GUARDED_BY(mutex_);
   Status cancelled_ CKPT_GUARDED_BY(mutex_);
   Clock::time_point cancelled_at_ CKPT_GUARDED_BY(mutex_);
-  std::jthread thread_;  // from the first track on; last, so that it ends before what it uses
+  Clock::time_point resumed_at_ CKPT_GUARDED_BY(mutex_);
+  std::jthread thread_;  // last, so that it ends before what it uses
 };
 
 }  // namespace ckpt::trainer

@@ -92,7 +92,7 @@ struct Products::Plan {
 Result<std::unique_ptr<Products>> Products::Create(ProductAlgorithms algorithms,
                                                    ProductTrial* trial) {
   CKPT_ASSIGN_OR_RETURN(AlgorithmOrigin here, OriginHere());
-  if (!algorithms.of_shape.empty() && algorithms.origin != here) {
+  if (algorithms.origin != AlgorithmOrigin() && algorithms.origin != here) {
     return Error(ErrorKind::kUnsupported, "algorithms of products are of another GPU or library")
         .Expected(here.device + ", " + here.library)
         .Actual(algorithms.origin.device + ", " + algorithms.origin.library)
@@ -121,11 +121,14 @@ Result<std::vector<ProductAlgorithm>> Products::FindAlgorithms(const ProductShap
     if (code == CUBLAS_STATUS_SUCCESS && checked.workspaceSize <= kWorkspaceBytes) {
       return std::vector{given->second};
     }
+    const std::string found =
+        code == CUBLAS_STATUS_SUCCESS
+            ? "one that needs " + std::to_string(checked.workspaceSize) + " bytes of workspace"
+            : cublasLtGetStatusString(code);
     return Error(ErrorKind::kUnsupported,
-                 "an algorithm of product_algorithms computes another product")
-        .Expected("one for m " + std::to_string(shape.m) + ", n " + std::to_string(shape.n) +
-                  ", k " + std::to_string(shape.k))
-        .Actual(cublasLtGetStatusString(code));
+                 "an algorithm of product_algorithms does not compute its product")
+        .Expected("one for " + shape.Text())
+        .Actual(found);
   }
   cublasLtMatmulPreference_t preference = nullptr;
   CKPT_BLAS_OR_RETURN(cublasLtMatmulPreferenceCreate(&preference));

@@ -18,9 +18,17 @@ namespace ckpt::train {
 namespace {
 
 // Settings of one invocation. They say nothing about the run.
-constexpr std::array<std::string_view, 9> kOfOneInvocation = {
-    "save",         "load",  "exit_interval", "init",           "finetune",
-    "restart_data", "prove", "metrics",       "tensorboard_dir"};
+constexpr std::array<std::string_view, 11> kOfOneInvocation = {"save",
+                                                               "load",
+                                                               "exit_interval",
+                                                               "init",
+                                                               "finetune",
+                                                               "restart_data",
+                                                               "prove",
+                                                               "metrics",
+                                                               "tensorboard_dir",
+                                                               "gpu_collectives",
+                                                               "product_algorithms"};
 
 // Settings that an optimizer's state says, under the names that its reader gives them.
 constexpr std::array<std::string_view, 8> kOfTheOptimizer = {

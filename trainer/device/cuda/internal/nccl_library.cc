@@ -10,10 +10,13 @@ namespace {
 
 constexpr const char* kNcclLibrary = "libnccl.so.2";
 
+// Multicast over NVLink, which nothing here needs, can take the GPUs of a host out of service. NCCL
+// reads its settings at its first call; they are set before there are threads, which may read the
+// environment.
+const bool kIsMulticastOff = ::setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/1) == 0;
+
 Result<NcclLibrary> LoadFunctions() {
-  // Multicast over NVLink, which nothing here needs, can take the GPUs of a host out of service.
-  // NCCL reads its settings at its first call.
-  if (::setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/1) != 0) {
+  if (!kIsMulticastOff) {
     return Error(ErrorKind::kSystem, "the environment variable NCCL_NVLS_ENABLE cannot be set");
   }
   FoundLibrary library(kNcclLibrary);

@@ -64,17 +64,11 @@ void NcclWatchdog::Run(std::stop_token stop) {
   (void)cudaSetDevice(gpu_);
   while (!stop.stop_requested()) {
     std::this_thread::sleep_for(kPeriod);
-    Status why;
-    HostGroup* group = nullptr;
-    {
-      const MutexLock lock(mutex_);
-      for (auto& [communicator, watched] : watched_) {
-        why = Look(communicator, watched);
-        group = watched.group;
-        if (!why.ok()) break;
-      }
+    const MutexLock lock(mutex_);
+    for (auto& [communicator, watched] : watched_) {
+      // Where ranks are threads, it goes on: calls that end are taken from their tracks.
+      if (const Status why = Look(communicator, watched); !why.ok()) watched.group->Abort(why);
     }
-    if (!why.ok()) return group->Abort(why);
   }
 }
 
