@@ -39,7 +39,8 @@ def test_transformers_computes_the_reference(case, conversions):
     reference = transformers_run.reference(case)
     logits = transformers_run.logits(conversions.back(case), reference["input_ids"])
     error = (logits - reference["logits"]).abs().max() / reference["logits"].abs().max()
-    assert error <= 1e-6, f"relative error {error:.2e}"
+    # Another processor than the reference's has other kernels of torch. The weights' bits are compared above.
+    assert error <= 1e-5, f"relative error {error:.2e}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=golden.name)

@@ -52,7 +52,8 @@ def test_logits_are_those_of_the_source(case, conversions):
     result = transformers_run.logits(conversions.back(case), reference["input_ids"])
     assert torch.equal(result, source)
     error = (result - reference["logits"]).abs().max() / reference["logits"].abs().max()
-    assert error <= 1e-6, f"relative error {error:.2e}"
+    # Another processor than the reference's has other kernels of torch. The weights' bits are compared above.
+    assert error <= 1e-5, f"relative error {error:.2e}"
 
 
 @pytest.mark.parametrize("case", MODELS, ids=golden.name)
