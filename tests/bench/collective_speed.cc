@@ -243,7 +243,7 @@ int main(int argc, char** argv) {
   CLI::App app{"Times gathers and reductions of ranks, and reductions that keep the terms"};
   app.add_option("--device", settings.device, "What the ranks compute on [cuda]");
   app.add_option("--collectives", settings.collectives, "How GPUs communicate [auto]")
-      ->check(CLI::IsMember({"auto", "peer", "nccl"}));
+      ->check(CLI::IsMember(ckpt::kCollectives));
   app.add_option("--ranks", settings.ranks, "Threads that are ranks; 0: the processes of mpirun");
   app.add_option("--calls", settings.calls, "Of each kind [20]");
   app.add_option("--mebibytes", settings.mebibytes, "Sizes of the whole arrays [16 64 256]");

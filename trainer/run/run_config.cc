@@ -103,17 +103,10 @@ std::string RunIdOf(const RunConfig& run) {
   return HashHex(HashAlgorithm::kXxh3, AsBytes(FormatSettings(settings))).substr(0, kDigits);
 }
 
-// Whether GPU ranks are to communicate by NCCL, whatever they are.
-bool AsksForNccl(const layout::Configuration& settings) {
-  const auto found = settings.find("gpu_collectives");
-  return found != settings.end() && found->second == layout::Value("nccl");
-}
-
-// Refuses settings, of `all`, that have no effect in training. Other verbs ignore settings that
-// only training reads.
+// Refuses settings that have no effect in training. Other verbs ignore settings that only training
+// reads.
 void RefuseIdleSettings(const CheckpointSettings& checkpoints, const RunConfig& run,
-                        const RunNeeds& needs, const layout::Configuration& all,
-                        trainer::SettingsReader& settings) {
+                        const RunNeeds& needs, trainer::SettingsReader& settings) {
   // With an invalid setting, the configuration holds a default in its place, which cannot show what
   // else has no effect.
   if (!settings.ok()) return;
@@ -133,7 +126,7 @@ void RefuseIdleSettings(const CheckpointSettings& checkpoints, const RunConfig& 
                       {"eod_token"});
   settings.RefuseIdle(run.data.valid_data_path.empty(), "without valid_data_path",
                       {"eval_interval", "eval_iters"});
-  settings.RefuseIdle(needs.one_process && !AsksForNccl(all),
+  settings.RefuseIdle(needs.one_process && !settings.TakeWord("gpu_collectives", "nccl"),
                       "where the ranks are threads of one process",
                       {"distributed_timeout_minutes"});
   settings.RefuseIdle(run.loop.eval_interval == 0, "with eval_interval=0",
@@ -195,7 +188,7 @@ Result<RunConfig> ResolveRun(Storage& storage, const layout::Configuration& give
                                       : Path();
   CKPT_ASSIGN_OR_RETURN(run.data.tokenizer, FindTokenizer(storage, assets));
   CheckNeeds(run, needs, settings);
-  if (needs.training) RefuseIdleSettings(checkpoints, run, needs, all, settings);
+  if (needs.training) RefuseIdleSettings(checkpoints, run, needs, settings);
   CKPT_ASSIGN_OR_RETURN(run.train, trainer::ParseTrainConfig(settings, num_ranks));
   CKPT_RETURN_IF_ERROR(CheckTokensOf(run.data, run.train.model.vocab_size));
   run.effective = settings.effective();

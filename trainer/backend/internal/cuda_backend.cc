@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/units.h"
 #include "core/io/posix_storage.h"
 #include "core/io/storage.h"
 #include "trainer/comm/machine.h"
@@ -11,16 +12,9 @@
 #include "trainer/ops/cuda/cuda_ops.h"
 
 namespace ckpt::trainer {
-
-Status CanRunCuda(const BackendOptions& options) {
-  CKPT_RETURN_IF_ERROR(CheckCudaComputes(options));
-  if (NumCudaDevices() > 0) return OkStatus();
-  return Error(ErrorKind::kUnsupported, "there is no GPU here").Hint("--device cpu computes here");
-}
-
 namespace {
 
-constexpr std::uint64_t kMaxAlgorithmBytes = std::uint64_t{16} << 20U;
+constexpr std::uint64_t kMaxAlgorithmBytes = 16 * kMiB;
 
 Result<ProductAlgorithms> ReadAlgorithms(const std::string& path) {
   if (path.empty()) return ProductAlgorithms();
@@ -30,6 +24,12 @@ Result<ProductAlgorithms> ReadAlgorithms(const std::string& path) {
 }
 
 }  // namespace
+
+Status CanRunCuda(const BackendOptions& options) {
+  CKPT_RETURN_IF_ERROR(CheckCudaComputes(options));
+  if (NumCudaDevices() > 0) return OkStatus();
+  return Error(ErrorKind::kUnsupported, "there is no GPU here").Hint("--device cpu computes here");
+}
 
 Result<Backend> MakeCuda(const BackendOptions& options, HostGroup& world) {
   const int gpus = NumCudaDevices();
