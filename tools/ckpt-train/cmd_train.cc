@@ -14,7 +14,7 @@
 #include "tools/ckpt-train/run_setup.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/stop_on_signal.h"
-#include "trainer/comm/world.h"
+#include "trainer/comm/launcher.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/run/data_position.h"
 #include "trainer/run/data_settings.h"

@@ -21,8 +21,8 @@
 #include "tools/cli/text_output.h"
 #include "tools/cli/usable_hints.h"
 #include "tools/cli/version.h"
+#include "trainer/comm/launcher.h"
 #include "trainer/comm/mpi_comm.h"
-#include "trainer/comm/world.h"
 
 namespace ckpt::train {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "core/base/units.h"
 #include "tools/ckpt-train/yaml_settings.h"
-#include "trainer/comm/world.h"
+#include "trainer/comm/launcher.h"
 
 namespace ckpt::train {
 namespace {

@@ -22,10 +22,9 @@
 #include "core/base/check.h"
 #include "core/base/thrown.h"
 #include "trainer/comm/agreement.h"
-#include "trainer/comm/internal/launcher.h"
 #include "trainer/comm/internal/roll_call.h"
 #include "trainer/comm/internal/split_members.h"
-#include "trainer/comm/world.h"
+#include "trainer/comm/launcher.h"
 
 namespace ckpt::trainer {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "trainer/comm/launcher.h"
 #include "trainer/comm/mpi_comm.h"
 #include "trainer/comm/thread_comm.h"
 

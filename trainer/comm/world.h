@@ -23,11 +23,6 @@ struct WorldOptions {
   std::chrono::milliseconds timeout = kDefaultTimeout;
 };
 
-// The processes that mpirun or srun started together with this one, this one included; 1 without a
-// launcher. Read from the environment that the launcher sets, because a run of threads must not
-// start MPI.
-[[nodiscard]] int NumLaunchedProcesses();
-
 // Runs `body(world)` once per rank and waits for the ranks of this process. These are `num_ranks`
 // threads (RunRanks), or one MPI rank (RunMpiRank) if there are several processes.
 //

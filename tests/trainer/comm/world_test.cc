@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/testing/matchers.h"
-#include "trainer/comm/internal/launcher.h"
+#include "trainer/comm/launcher.h"
 
 namespace ckpt::trainer {
 namespace {

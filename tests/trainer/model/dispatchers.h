@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "trainer/comm/world.h"
+#include "trainer/comm/launcher.h"
 #include "trainer/model/dispatch.h"
 
 namespace ckpt::testing {

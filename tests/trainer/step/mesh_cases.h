@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/trainer/model/dispatchers.h"
-#include "trainer/comm/world.h"
+#include "trainer/comm/launcher.h"
 #include "trainer/mesh/topology.h"
 #include "trainer/step/train_config.h"
 

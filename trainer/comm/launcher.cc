@@ -1,4 +1,4 @@
-#include "trainer/comm/internal/launcher.h"
+#include "trainer/comm/launcher.h"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,6 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
-
-#include "trainer/comm/world.h"
 
 namespace ckpt::trainer {
 namespace {
