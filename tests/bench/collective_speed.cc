@@ -132,6 +132,9 @@ Result<Speeds> Timing::Run(std::int64_t size_bytes) {
     }
     CKPT_ASSIGN_OR_RETURN(terms.emplace_back(), Allocate(DType::kBfloat16, part, held_));
   }
+  constexpr std::int64_t kColumns = 4096;
+  CKPT_ASSIGN_OR_RETURN(const Tensor squares, Allocate(DType::kFloat64, part / kColumns, held_));
+  const std::vector<ShardRows> rows = {{.columns = kColumns, .squares = squares}};
   std::vector<Buffer> factors;
   CKPT_ASSIGN_OR_RETURN(const Tensor a, AllocateFactor(factors));
   CKPT_ASSIGN_OR_RETURN(const Tensor b, AllocateFactor(factors));
@@ -149,7 +152,11 @@ Result<Speeds> Timing::Run(std::int64_t size_bytes) {
 
   const auto gathers = [&] { all_.GatherShards(*moves_, shard, full, {}); };
   const auto reduces = [&] {
-    all_.ReduceScatterInto(*moves_, gradients, sums, GradWrite::kAdd);
+    all_.ReduceScatterInto(*moves_, gradients, sums, GradWrite::kAdd, {});
+    all_.AwaitReaders(*moves_, all_.num_calls());
+  };
+  const auto reduces_and_squares = [&] {
+    all_.ReduceScatterInto(*moves_, gradients, sums, GradWrite::kAdd, rows);
     all_.AwaitReaders(*moves_, all_.num_calls());
   };
   const auto scatters = [&] {
@@ -159,6 +166,7 @@ Result<Speeds> Timing::Run(std::int64_t size_bytes) {
   const auto multiplies = [&] { ops_.Gemm(*computes_, {}, a, b, d); };
   Speeds speeds = {.size_bytes = size_bytes,
                    .moves = {{"gather", gathers}, {"reduce", reduces}, {"scatter", scatters}}};
+  if (all_.LeavesSquares()) speeds.moves.push_back({"reduce_and_square", reduces_and_squares});
   for (const MoveSpeed& move : speeds.moves) {  // memory of the first calls
     CKPT_RETURN_IF_ERROR(Time(*moves_, 2, move.call).status());
   }
@@ -240,7 +248,8 @@ Status Measure(const Settings& settings) {
 
 int main(int argc, char** argv) {
   ckpt::Settings settings;
-  CLI::App app{"Times gathers and reductions of ranks, and reductions that keep the terms"};
+  CLI::App app{
+      "Times gathers and reductions of ranks, reductions that keep the terms or leave squares"};
   app.add_option("--device", settings.device, "What the ranks compute on [cuda]");
   app.add_option("--collectives", settings.collectives, "How GPUs communicate [auto]")
       ->check(CLI::IsMember(ckpt::kCollectives));

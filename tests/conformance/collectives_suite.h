@@ -232,7 +232,7 @@ void TryReduceInto(TestRank& self, GradWrite write) {
       expected.push_back(
           Written(WideSumAt<Wire>(self.size(), self.rank() * count + i), before[at], write));
     }
-    self.all.ReduceScatterInto(self.queue, full.tensor(), shard.tensor(), write);
+    self.all.ReduceScatterInto(self.queue, full.tensor(), shard.tensor(), write, {});
     self.all.AwaitReaders(self.queue, self.all.num_calls());
     ExpectSameBits(shard.Read(), expected, "ReduceScatterInto");
   }
@@ -307,6 +307,80 @@ TEST_P(CollectivesSuite, ReduceScatterIntoRoundsOnceWhenItStoresOrAdds) {
       TryReduceInto<float, double>(self, write);
       TryReduceInto<double, double>(self, write);
       TryReduceInto<std::int64_t, std::int64_t>(self, write);
+    }
+  });
+}
+
+template <typename T>
+T FromInteger(std::int64_t value) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    return {ToBf16Bits(static_cast<float>(value))};
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+// Small integers, whose sums and squares are exact in every order.
+template <typename Wire, typename Sum>
+void TryLeavingSquares(TestRank& self, GradWrite write) {
+  struct Run {
+    std::int64_t begin, rows, columns;
+  };
+  // Rows in packs and not, of one element, longer than what a warp reads at once; with and without
+  // elements between them.
+  constexpr Run kRuns[] = {{0, 5, 16},   {88, 3, 2048},  {6232, 40, 1},
+                           {6301, 2, 7}, {6400, 1, 640}, {7040, 4, 1031}};
+  constexpr std::int64_t kCount = 7040 + 4 * 1031 + 13;
+  const auto value_at = [](int rank, std::int64_t i) { return (i * 7 + rank * 3) % 5 - 2; };
+  std::vector<Wire> full;
+  std::vector<Sum> before;
+  std::vector<std::int64_t> sums;
+  for (std::int64_t i = 0; i < kCount * self.size(); ++i) {
+    full.push_back(FromInteger<Wire>(value_at(self.rank(), i)));
+  }
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    before.push_back(FromInteger<Sum>(i % 3));
+    sums.push_back(write == GradWrite::kAdd ? i % 3 : 0);
+    for (int rank = 0; rank < self.size(); ++rank) {
+      sums.back() += value_at(rank, self.rank() * kCount + i);
+    }
+  }
+  std::vector<Sum> expected;
+  for (const std::int64_t sum : sums) expected.push_back(FromInteger<Sum>(sum));
+  std::vector<double> expected_squares;
+  for (const Run& run : kRuns) {
+    for (std::int64_t row = 0; row < run.rows; ++row) {
+      const auto first = sums.begin() + run.begin + row * run.columns;
+      const auto last = first + run.columns;
+      expected_squares.push_back(
+          static_cast<double>(std::inner_product(first, last, first, std::int64_t{0})));
+    }
+  }
+  const auto squares = self.Put(std::vector<double>(expected_squares.size(), -1));
+  std::vector<ShardRows> rows;
+  std::int64_t first = 0;
+  for (const Run& run : kRuns) {
+    rows.push_back({.begin = run.begin,
+                    .columns = run.columns,
+                    .squares = squares.tensor().Rows(first, run.rows)});
+    first += run.rows;
+  }
+  const auto sent = self.Put(full);
+  const auto shard = self.Put(before);
+  self.all.ReduceScatterInto(self.queue, sent.tensor(), shard.tensor(), write, rows);
+  self.all.AwaitReaders(self.queue, self.all.num_calls());
+  ExpectSameBits(shard.Read(), expected, "ReduceScatterInto");
+  ExpectSameBits(squares.Read(), expected_squares, "squares of rows");
+}
+
+TEST_P(CollectivesSuite, ReduceScatterIntoLeavesTheSquaresOfRows) {
+  OnEveryRank([](TestRank& self) {
+    if (!self.all.LeavesSquares()) return;  // its caller reads the sums again
+    for (const GradWrite write : {GradWrite::kStore, GradWrite::kAdd}) {
+      TryLeavingSquares<Bf16, float>(self, write);
+      TryLeavingSquares<Bf16, Bf16>(self, write);
+      TryLeavingSquares<float, float>(self, write);
+      TryLeavingSquares<float, Bf16>(self, write);
     }
   });
 }
@@ -498,7 +572,7 @@ TEST_P(CollectivesSuite, AGroupOfOneRankCopies) {
     for (const auto* to : {&gathered, &reduced, &swapped, &kept}) {
       ExpectSameBits(to->Read(), values, "copy");
     }
-    (*alone)->ReduceScatterInto(self.queue, from.tensor(), kept.tensor(), GradWrite::kAdd);
+    (*alone)->ReduceScatterInto(self.queue, from.tensor(), kept.tensor(), GradWrite::kAdd, {});
     std::vector<float> doubled = values;
     for (float& value : doubled) value += value;
     ExpectSameBits(kept.Read(), doubled, "sum");

@@ -28,6 +28,17 @@ struct RowTransfer {
   Tensor receive;
 };
 
+// Rows of a shard that follow each other, and where a reduction leaves the squares of each, for the
+// norm of all gradients.
+struct ShardRows {
+  std::int64_t begin = 0;    // the element of the shard where the first row starts
+  std::int64_t columns = 0;  // elements of a row
+  Tensor squares;            // float64 [rows]: Σ x² of each row
+
+  [[nodiscard]] std::int64_t rows() const { return squares.num_elems(); }
+  [[nodiscard]] std::int64_t end() const { return begin + rows() * columns; }
+};
+
 // Made by Device::MakeCollectives, for queues and memory of that device.
 //
 // All ranks of the group make the same calls in the same order, each on its own queue. A call
@@ -80,8 +91,13 @@ class Collectives {
   // `full`'s dtype before it is stored or added. The other parts of `full` become undefined, and
   // may be written only after AwaitReaders. With kStore and equal dtypes, `shard` may be this
   // rank's part of `full`.
+  //
+  // Also leaves the squares of `rows` of the result, each summed in the order of Ops::SumSquares,
+  // so that nobody reads them again for a norm. REQUIRES: no rows unless LeavesSquares(); they are
+  // in order of `begin`, and do not overlap; the result is float32 or bfloat16.
   virtual void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
-                                 GradWrite write) = 0;
+                                 GradWrite write, std::span<const ShardRows> rows) = 0;
+  [[nodiscard]] virtual bool LeavesSquares() const { return false; }
   // terms[r] = this rank's part of the `full` of rank r: the terms of the sum that
   // ReduceScatterInto stores, for a caller that adds them as it reads them. This rank's own term
   // may be its part of `full`, where nothing is copied. The other parts of `full` may be written
@@ -90,7 +106,7 @@ class Collectives {
   // ReduceScatterInto where all that is wanted is a sum of the operands' dtype; `full` may be
   // overwritten when the queue has run the call.
   void ReduceScatter(Queue& queue, const Tensor& full, const Tensor& shard) {
-    ReduceScatterInto(queue, full, shard, GradWrite::kStore);
+    ReduceScatterInto(queue, full, shard, GradWrite::kStore, {});
     AwaitReaders(queue, num_calls());
   }
   // `array` of every rank, in order of rank, for kernels that write into the others' memory. None

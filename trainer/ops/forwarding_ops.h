@@ -308,16 +308,15 @@ class ForwardingOps : public Ops {
     Around(queue, {.name = "AverageOverTokens", .bytes = Bytes(sums, update)},
            [&] { target_.AverageOverTokens(queue, sums, update); });
   }
-  void SumSquares(Queue& queue, std::span<const RowSquares> all, const Tensor& update) override {
+  void SumSquares(Queue& queue, std::span<const RowSquares> all) override {
     double bytes = 0;
     for (const RowSquares& rows : all) bytes += Bytes(rows.x, rows.sums);
-    Around(queue, {.name = "SumSquares", .bytes = bytes},
-           [&] { target_.SumSquares(queue, all, update); });
+    Around(queue, {.name = "SumSquares", .bytes = bytes}, [&] { target_.SumSquares(queue, all); });
   }
-  void AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& sums,
+  void AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& update, const Tensor& sums,
                   const Tensor& outcome) override {
     Around(queue, {.name = "AddSquares", .bytes = Bytes(row_sums, sums, sums)},
-           [&] { target_.AddSquares(queue, row_sums, sums, outcome); });
+           [&] { target_.AddSquares(queue, row_sums, update, sums, outcome); });
   }
   void DecideStep(Queue& queue, const StepRule& rule, const Tensor& sums, const Tensor& has_failed,
                   const Tensor& update, const Tensor& outcome) override {

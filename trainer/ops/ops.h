@@ -389,13 +389,13 @@ class Ops {
                          const Tensor& mean) = 0;
   // The gradient's scale = 1 / tokens of all ranks; 1 if there are none.
   virtual void AverageOverTokens(Queue& queue, const Tensor& sums, const Tensor& update) = 0;
-  // sums = Σ (scale·x)² of every row of each of `all`. scale·x is rounded to its compute type. Each
-  // row is summed in one fixed order, independent of other rows. A row with an element that is not
-  // finite has a sum that is not finite.
-  virtual void SumSquares(Queue& queue, std::span<const RowSquares> all, const Tensor& update) = 0;
-  // Adds row_sums [rows] to `sums`, and notes in `outcome` the first that is not finite.
-  virtual void AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& sums,
-                          const Tensor& outcome) = 0;
+  // sums = Σ x² of every row of each of `all`. Each row is summed in one fixed order, independent of
+  // other rows. A row with an element that is not finite has a sum that is not finite.
+  virtual void SumSquares(Queue& queue, std::span<const RowSquares> all) = 0;
+  // Adds scale² · row_sums [rows], with the scale in `update`, to `sums`. Notes in `outcome` the
+  // first row that is not finite.
+  virtual void AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& update,
+                          const Tensor& sums, const Tensor& outcome) = 0;
   // Computes what a step reports from sums over all ranks, and what its update does: the factor
   // that clips the gradient to the rule's norm, and whether to skip. A failed step is skipped. If
   // has_failed int64 [1] is not null, a failure sets it, and as long as it is set every step fails.

@@ -199,6 +199,7 @@ Status ParamStore::ReadWeights(const PlaceRows& place, Queue& queue) {
   return impl_->ReadWeights(place, queue);
 }
 PieceRows& ParamStore::piece_rows() { return impl_->piece_rows(); }
+void ParamStore::LeaveSquares(const Tensor& squares) { impl_->LeaveSquares(squares); }
 void ParamStore::BeginStep(int num_micro_batches) { impl_->BeginStep(num_micro_batches); }
 void ParamStore::BeginMicroBatch() { impl_->BeginMicroBatch(); }
 int ParamStore::FinishEarlyGradients() { return impl_->FinishEarlyGradients(); }

@@ -45,11 +45,12 @@ struct ParamStoreCounters {
 // A group as the optimizer sees it: this rank's part, in arrays of equal length. Padding between
 // parameters is zero.
 struct MainArrays {
-  std::size_t group = 0;  // index into the plan
-  Tensor weights;         // main weights
-  GradientSum gradient;   // over the step, not yet averaged; valid until the next step begins
-  WeightCopies compute;   // compute weights to write too; null: the main weights are also those
-  bool counts = true;     // whether this rank counts these elements in a norm; one rank does
+  std::size_t group = 0;     // index into the plan
+  Tensor weights;            // main weights
+  GradientSum gradient;      // over the step, not yet averaged; valid until the next step begins
+  WeightCopies compute;      // compute weights to write too; null: the main weights are also those
+  bool counts = true;        // whether this rank counts these elements in a norm; one rank does
+  bool has_squares = false;  // whether reductions leave the squares of the pieces' rows
   std::vector<ParamPiece> pieces;
 };
 
@@ -86,6 +87,11 @@ class ParamStore final : public ParamAccess {
   Status ReadWeights(const PlaceRows& place, Queue& queue);
   // For copies of other arrays with the same pieces.
   [[nodiscard]] PieceRows& piece_rows();
+
+  // From the next step on, the reduction that ends a step leaves squares of rows where it can, see
+  // `has_squares`. `squares`, float64: one for each row that this rank counts, in order of mains()
+  // and their pieces. It outlives the steps.
+  void LeaveSquares(const Tensor& squares);
 
   void BeginStep(int num_micro_batches);
   void BeginMicroBatch();

@@ -72,6 +72,11 @@ struct GroupPlan {
   [[nodiscard]] bool UpdatesMayExchange() const {
     return trainable && inner == 2 && outer == 1 && part.elems < weights.elems && !main_is_weights;
   }
+  // Whether the last that writes the sums of `main` in a step is a reduce-scatter, which may leave
+  // their squares: over the replicas if these divide the sums, else over the inner ranks.
+  [[nodiscard]] bool EndsWithReduceScatter() const {
+    return trainable && !landing && main.elems < (outer > 1 ? part.elems : layout.total_elems);
+  }
   // Exactly one rank counts each element of a gradient; this tells whether this rank counts its
   // `main`.
   bool counts_main = true;

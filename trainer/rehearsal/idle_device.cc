@@ -33,7 +33,7 @@ class IdleCollectives final : public Collectives {
 
   void AllGather(Queue& /*queue*/, const Tensor& /*shard*/, const Tensor& /*full*/) override {}
   void ReduceScatterInto(Queue& /*queue*/, const Tensor& /*full*/, const Tensor& /*shard*/,
-                         GradWrite /*write*/) override {}
+                         GradWrite /*write*/, std::span<const ShardRows> /*rows*/) override {}
   void ScatterParts(Queue& /*queue*/, const Tensor& /*full*/,
                     std::span<const Tensor> /*terms*/) override {}
   void AllReduce(Queue& /*queue*/, const Tensor& /*data*/, ReduceOp /*op*/) override {}

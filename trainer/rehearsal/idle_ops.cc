@@ -128,10 +128,9 @@ class IdleOps final : public Ops {
                  const Tensor& /*mean*/) override {}
   void AverageOverTokens(Queue& /*queue*/, const Tensor& /*sums*/,
                          const Tensor& /*update*/) override {}
-  void SumSquares(Queue& /*queue*/, std::span<const RowSquares> /*all*/,
-                  const Tensor& /*update*/) override {}
-  void AddSquares(Queue& /*queue*/, const Tensor& /*row_sums*/, const Tensor& /*sums*/,
-                  const Tensor& /*outcome*/) override {}
+  void SumSquares(Queue& /*queue*/, std::span<const RowSquares> /*all*/) override {}
+  void AddSquares(Queue& /*queue*/, const Tensor& /*row_sums*/, const Tensor& /*update*/,
+                  const Tensor& /*sums*/, const Tensor& /*outcome*/) override {}
   void DecideStep(Queue& /*queue*/, const StepRule& /*rule*/, const Tensor& /*sums*/,
                   const Tensor& /*has_failed*/, const Tensor& /*update*/,
                   const Tensor& /*outcome*/) override {}

@@ -18,7 +18,8 @@ class LeftOutCollectives final : public Collectives {
     queue.Wait(ready);
   }
   void ReduceScatterInto(Queue& /*queue*/, const Tensor& /*full*/, const Tensor& /*shard*/,
-                         GradWrite /*write*/) override {}
+                         GradWrite /*write*/, std::span<const ShardRows> /*rows*/) override {}
+  [[nodiscard]] bool LeavesSquares() const override { return before_->LeavesSquares(); }
   void ScatterParts(Queue& /*queue*/, const Tensor& /*full*/,
                     std::span<const Tensor> /*terms*/) override {}
   void AllReduce(Queue& /*queue*/, const Tensor& /*data*/, ReduceOp /*op*/) override {}

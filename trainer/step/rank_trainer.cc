@@ -358,7 +358,7 @@ Status RankTrainerImpl::EnqueueGradients(std::span<const HostMicroBatch> batches
   // The last reduction ends while the gradients before it are squared.
   const int last_unit = store_->FinishEarlyGradients();
   clock_->Enter(StepPhase::kUpdate);
-  grad_norm_->SquareEarly(*compute_, last_unit, step_->update());
+  grad_norm_->SquareEarly(*compute_, last_unit);
   store_->FinishGradients();
   grad_norm_->Add(*compute_, step_->update(), step_->sums(), step_->outcome());
   step_->UploadLate(step.slot, {.votes_to_stop = asks_to_stop && asks_to_stop(),

@@ -74,8 +74,9 @@ TEST_P(OpsSuite, SquaresAreAddedExactlyAndTheFirstBadRowIsNoted) {
   constexpr std::int64_t kRows = 100'000;
   Values rows(kRows, 0x1p-60);
   rows[0] = 1;
+  const auto update = Scalars(UpdateScalars{});
   const auto add = [&] {
-    ops().AddSquares(queue(), Make(DType::kFloat64, {kRows}, rows), sums, outcome);
+    ops().AddSquares(queue(), Make(DType::kFloat64, {kRows}, rows), update, sums, outcome);
     return ScalarsIn<StepOutcome>(outcome).bad_row;
   };
   EXPECT_EQ(add(), -1);
@@ -84,6 +85,14 @@ TEST_P(OpsSuite, SquaresAreAddedExactlyAndTheFirstBadRowIsNoted) {
   rows[70'001] = std::numeric_limits<double>::infinity();
   EXPECT_EQ(add(), 70'001);
   EXPECT_TRUE(std::isnan(ValueOf(ScalarsIn<StepSums>(sums).squares)));
+}
+
+TEST_P(OpsSuite, SquaresAreThoseOfTheScaledGradient) {
+  const auto sums = Scalars(StepSums{});
+  const auto update = Scalars(UpdateScalars{.scale = 0.25});
+  ops().AddSquares(queue(), Make(DType::kFloat64, {3}, {1, 2, 5}), update, sums,
+                   Scalars(StepOutcome{}));
+  EXPECT_EQ(ValueOf(ScalarsIn<StepSums>(sums).squares), 0.5);
 }
 
 TEST_P(OpsSuite, GradientsAreAveragedOverTokens) {

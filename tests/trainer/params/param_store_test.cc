@@ -1,6 +1,7 @@
 // What ParamStore keeps of the gradients of several ranks.
 #include "trainer/params/param_store.h"
 
+#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -34,6 +35,8 @@ float GradientAt(int rank, int micro_batch, std::int64_t i, int unit = 0) {
 struct Kept {
   std::vector<std::vector<float>> sums;
   bool has_two_terms = false;
+  std::vector<bool> has_squares;
+  std::vector<double> squares;  // of the rows of its part, of all layers; NaN where none are left
 };
 
 std::vector<float> ValuesOf(const GradientSum& gradient) {
@@ -47,7 +50,8 @@ std::vector<float> ValuesOf(const GradientSum& gradient) {
   return values;
 }
 
-Result<Kept> KeptAfterStep(int num_ranks, int num_micro_batches, const Precision& precision) {
+Result<Kept> KeptAfterStep(int num_ranks, int num_micro_batches, const Precision& precision,
+                           const HostDeviceOptions& devices = {}) {
   std::vector<UnitSpec> units;
   for (int unit = 0; unit < kUnits; ++unit) {
     units.push_back({.name = "layer", .params = {{.name = "w", .shape = {ElemsOf(unit)}}}});
@@ -56,7 +60,7 @@ Result<Kept> KeptAfterStep(int num_ranks, int num_micro_batches, const Precision
   const Status ran = RunRanks(num_ranks, [&](HostGroup& world) -> Status {
     const Topology topology({.world_size = num_ranks, .sharding = Sharding::kOptimGrads},
                             world.rank());
-    const auto device = MakeHostDevice({});
+    const auto device = MakeHostDevice(devices);
     const auto ops = MakeHostOps({});
     const auto compute = device->MakeQueue("compute");
     CKPT_ASSIGN_OR_RETURN(MeshComms comms, SplitWorld(world, topology, *device));
@@ -67,6 +71,12 @@ Result<Kept> KeptAfterStep(int num_ranks, int num_micro_batches, const Precision
             PlanShards(units, topology,
                        {.precision = precision, .num_micro_batches = num_micro_batches}),
             comms, *ops, *device, *compute, {.poison_released = true}));
+    std::int64_t rows = 0;
+    for (const MainArrays& main : store->mains()) {
+      for (const ParamPiece& piece : main.pieces) rows += piece.rows;
+    }
+    std::vector<double> squares(static_cast<std::size_t>(rows), std::nan(""));
+    store->LeaveSquares({squares.data(), DType::kFloat64, {rows}});
     store->BeginStep(num_micro_batches);
     for (int micro_batch = 0; micro_batch < num_micro_batches; ++micro_batch) {
       store->BeginMicroBatch();
@@ -84,6 +94,8 @@ Result<Kept> KeptAfterStep(int num_ranks, int num_micro_batches, const Precision
     if (world.rank() == 0) {
       for (const MainArrays& main : store->mains()) kept.sums.push_back(ValuesOf(main.gradient));
       kept.has_two_terms = static_cast<bool>(store->mains().front().gradient.second);
+      for (const MainArrays& main : store->mains()) kept.has_squares.push_back(main.has_squares);
+      kept.squares = squares;
     }
     comms.Leave();
     return OkStatus();
@@ -118,6 +130,26 @@ TEST(ParamStoreTest, EachLayersTermsAreItsOwn) {
                 GradientAt(0, 0, i, unit) + GradientAt(1, 0, i, unit));
     }
   }
+}
+
+// The backward pass reduces the first layer last. A layer is a vector: its rows are its elements.
+TEST(ParamStoreTest, TheLastReductionLeavesTheSquaresOfRows) {
+  const Result<Kept> read = KeptAfterStep(4, 2, kNarrowWire, {.reads_peers = true});
+  ASSERT_THAT(read, IsOk());
+  EXPECT_THAT(read->has_squares, ::testing::ElementsAre(true, false, false, false));
+  for (std::size_t i = 0; i < read->squares.size(); ++i) {
+    if (i >= read->sums[0].size()) {
+      EXPECT_THAT(read->squares[i], ::testing::IsNan());
+      continue;
+    }
+    const double sum = read->sums[0][i];
+    EXPECT_EQ(read->squares[i], sum * sum);
+  }
+
+  const Result<Kept> met = KeptAfterStep(4, 2, kNarrowWire);
+  ASSERT_THAT(met, IsOk());
+  EXPECT_THAT(met->has_squares, ::testing::Each(false));
+  EXPECT_THAT(met->squares, ::testing::Each(::testing::IsNan()));
 }
 
 TEST(ParamStoreTest, MoreThanTwoTermsAreAddedAtOnce) {

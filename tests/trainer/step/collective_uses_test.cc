@@ -60,10 +60,11 @@ class NotedCollectives final : public Collectives {
     target_->GatherShards(queue, shard, full, ready);
   }
   void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
-                         GradWrite write) override {
+                         GradWrite write, std::span<const ShardRows> rows) override {
     Note({full, shard});
-    target_->ReduceScatterInto(queue, full, shard, write);
+    target_->ReduceScatterInto(queue, full, shard, write, rows);
   }
+  [[nodiscard]] bool LeavesSquares() const override { return target_->LeavesSquares(); }
   void ScatterParts(Queue& queue, const Tensor& full, std::span<const Tensor> terms) override {
     Note({full});
     Note(terms);

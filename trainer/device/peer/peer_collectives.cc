@@ -43,8 +43,9 @@ class PeerCollectives final : public Collectives {
     queue.Wait(ready);
     Gather(queue, shard, full, ready);
   }
-  void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
-                         GradWrite write) override;
+  void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard, GradWrite write,
+                         std::span<const ShardRows> rows) override;
+  [[nodiscard]] bool LeavesSquares() const override { return true; }
   void ScatterParts(Queue& queue, const Tensor& full, std::span<const Tensor> terms) override;
   Result<std::vector<Tensor>> Views(const Tensor& array) override;
   void AwaitWriters(Queue& queue, const Event& written) override;
@@ -109,9 +110,9 @@ void PeerCollectives::Gather(Queue& queue, const Tensor& shard, const Tensor& fu
 // A rank writes only its own part of its own `full`, which no other rank reads. So `shard` may lie
 // there.
 void PeerCollectives::ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
-                                        GradWrite write) {
+                                        GradWrite write, std::span<const ShardRows> rows) {
   CKPT_CHECK(shard.num_elems() * size() == full.num_elems());
-  if (size() == 1 && write == GradWrite::kStore && full.dtype == shard.dtype) {
+  if (size() == 1 && rows.empty() && write == GradWrite::kStore && full.dtype == shard.dtype) {
     return reader_->Copy(queue, full.bytes(), shard.bytes(), full.size_bytes());
   }
   const std::uint64_t part_bytes = full.size_bytes() / static_cast<std::uint64_t>(size());
@@ -125,7 +126,8 @@ void PeerCollectives::ReduceScatterInto(Queue& queue, const Tensor& full, const 
                             .result = shard.dtype,
                             .write = write,
                             .out = shard.bytes(),
-                            .count = shard.num_elems()});
+                            .count = shard.num_elems(),
+                            .rows = {rows.begin(), rows.end()}});
   });
 }
 

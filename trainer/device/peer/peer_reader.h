@@ -23,6 +23,7 @@ struct PeerReduction {
   GradWrite write = GradWrite::kStore;  // kStore for kMax
   std::byte* out = nullptr;             // may be one of the parts
   std::int64_t count = 0;
+  std::vector<ShardRows> rows = {};  // of `out`, as ReduceScatterInto says
 };
 
 // Rows [·, …] and how many of them each rank sends or gets, int64 [ranks] in device memory.

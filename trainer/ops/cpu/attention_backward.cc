@@ -6,6 +6,7 @@
 
 #include "core/base/check.h"
 #include "trainer/device/cpu/host_device.h"
+#include "trainer/device/cpu/lane_sum.h"
 #include "trainer/ops/cpu/internal/attention_blocks.h"
 #include "trainer/ops/cpu/internal/attention_heads.h"
 #include "trainer/ops/cpu/internal/exp.h"

@@ -7,6 +7,7 @@
 
 #include "core/base/check.h"
 #include "trainer/device/cpu/host_device.h"
+#include "trainer/device/cpu/lane_sum.h"
 #include "trainer/ops/cpu/internal/host_ops_impl.h"
 #include "trainer/ops/cpu/internal/numeric.h"
 #include "trainer/ops/cpu/internal/row_blocks.h"

@@ -5,6 +5,7 @@
 
 #include "core/base/check.h"
 #include "trainer/device/cpu/host_device.h"
+#include "trainer/device/cpu/lane_sum.h"
 #include "trainer/ops/cpu/internal/host_ops_impl.h"
 #include "trainer/ops/cpu/internal/numeric.h"
 #include "trainer/ops/cpu/internal/row_blocks.h"
@@ -160,22 +161,20 @@ void HostOps::Sgd(Queue& queue, const SgdForm& form, const Tensor& update,
   });
 }
 
-void HostOps::SumSquares(Queue& queue, std::span<const RowSquares> all, const Tensor& update) {
+void HostOps::SumSquares(Queue& queue, std::span<const RowSquares> all) {
   for (const auto& [x, sums] : all) {
     const std::int64_t rows = sums.num_elems();
     CKPT_CHECK(sums.dtype == DType::kFloat64);
     CKPT_CHECK(rows == 0 || (x.first.ndim > 0 && x.first.dim(0) == rows));
-    RunOn(queue, [this, x, update, sums, rows] {
-      const double scale = update.as<const UpdateScalars>()->scale;
+    RunOn(queue, [this, x, sums, rows] {
       const std::int64_t columns = rows == 0 ? 0 : x.num_elems() / rows;
       auto* sum = sums.as<double>();
       DispatchTerms(x, [&](const auto& terms) {
-        const auto by = static_cast<decltype(terms(0))>(scale);
         parallel_.For(rows, GrainRows(columns), [&](std::int64_t begin, std::int64_t end) {
           WithWidestVectors([=] {
             for (std::int64_t row = begin; row < end; ++row) {
               sum[row] = LaneSum<double>(columns, [=](std::int64_t i) {
-                const auto value = static_cast<double>(terms(row * columns + i) * by);
+                const auto value = static_cast<double>(terms(row * columns + i));
                 return value * value;
               });
             }

@@ -73,20 +73,23 @@ void HostOps::AverageOverTokens(Queue& queue, const Tensor& sums, const Tensor& 
   });
 }
 
-void HostOps::AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& sums,
-                         const Tensor& outcome) {
+void HostOps::AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& update,
+                         const Tensor& sums, const Tensor& outcome) {
+  CheckScalars(update, kWordsOf<UpdateScalars>);
   CheckScalars(sums, kWordsOf<StepSums>);
   CheckScalars(outcome, kWordsOf<StepOutcome>);
   CKPT_CHECK(row_sums.dtype == DType::kFloat64);
-  RunOn(queue, [this, row_sums, sums, outcome] {
+  RunOn(queue, [this, row_sums, update, sums, outcome] {
     const auto* terms = row_sums.as<const double>();
+    const double scale = update.as<const UpdateScalars>()->scale;
+    const double factor = scale * scale;
     Mutex mutex;
     ExactSum total(sums.as<StepSums>()->squares);
     std::int64_t first_bad = row_sums.num_elems();
     // Exact, so the division among threads does not matter.
     parallel_.For(row_sums.num_elems(), kGrainTerms, [&](std::int64_t begin, std::int64_t end) {
       ExactSum part;
-      for (std::int64_t i = begin; i < end; ++i) part.Add(terms[i]);
+      for (std::int64_t i = begin; i < end; ++i) part.Add(factor * terms[i]);
       const auto* bad = std::find_if(terms + begin, terms + end,
                                      [](double term) { return !std::isfinite(term); });
       const MutexLock lock(mutex);

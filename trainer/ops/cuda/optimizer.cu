@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "core/base/check.h"
+#include "trainer/device/cuda/row_squares.cuh"
 #include "trainer/ops/cuda/cuda_ops_impl.h"
 #include "trainer/ops/cuda/kernel.cuh"
 
@@ -182,15 +183,17 @@ struct SquaresBatch {
   }
 };
 
+static_assert(kPackWidth == kSquaresWidth);
+
 // Rows that a warp squares side by side, and blocks of a multiprocessor: the best of one to four rows
 // on an H200, with as many registers as five blocks leave.
 constexpr int kRowsOfWarp = 2;
 constexpr int kSquareBlocks = 5;
 
-// Sums of the rows that follow `first`, of what this thread of a warp reads of each, in its own order.
+// Sums of the rows that follow `first`, of what this thread of a warp reads of each.
 template <int kWidth, typename Terms>
 __device__ __forceinline__ void AddSquares(const Terms& first, std::int64_t columns, int num_rows,
-                                           float scale, double (&sums)[kRowsOfWarp]) {
+                                           double (&sums)[kRowsOfWarp]) {
   const std::int64_t packs = columns / kWidth;
   for (std::int64_t p = threadIdx.x % kWarp; p < packs; p += kWarp) {
     float values[kRowsOfWarp][kWidth] = {};
@@ -199,21 +202,14 @@ __device__ __forceinline__ void AddSquares(const Terms& first, std::int64_t colu
       if (r < num_rows) first.LoadSums(r * packs + p, values[r]);
     }
 #pragma unroll
-    for (int r = 0; r < kRowsOfWarp; ++r) {
-#pragma unroll
-      for (const float value : values[r]) {
-        const double scaled = value * scale;
-        sums[r] = __fma_rn(scaled, scaled, sums[r]);  // a float's square is exact in double
-      }
-    }
+    for (int r = 0; r < kRowsOfWarp; ++r) AddSquaresOf(values[r], sums[r]);
   }
 }
 
-// A warp for kRowsOfWarp rows of an item; a thread adds in its own order, then the warp in a fixed
-// one.
+// A warp for kRowsOfWarp rows of an item.
 template <typename T>
 __global__ void __launch_bounds__(kThreads, kSquareBlocks)
-    SumSquaresKernel(const __grid_constant__ SquaresBatch<T> batch, const UpdateScalars* scalars) {
+    SumSquaresKernel(const __grid_constant__ SquaresBatch<T> batch) {
   AwaitEarlier();
   const std::int64_t place =
       (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
@@ -222,12 +218,11 @@ __global__ void __launch_bounds__(kThreads, kSquareBlocks)
   const auto& item = batch.items[index];
   const std::int64_t row = (place - batch.Begin(index)) * kRowsOfWarp;
   const auto num_rows = static_cast<int>(min(item.rows - row, std::int64_t{kRowsOfWarp}));
-  const auto scale = static_cast<float>(scalars->scale);
   const std::int64_t first = row * item.columns;
   double sums[kRowsOfWarp] = {};
   const auto add_squares = [&](const auto& terms) {
-    item.fits_packs ? AddSquares<kPackWidth>(terms, item.columns, num_rows, scale, sums)
-                    : AddSquares<1>(terms, item.columns, num_rows, scale, sums);
+    item.fits_packs ? AddSquares<kPackWidth>(terms, item.columns, num_rows, sums)
+                    : AddSquares<1>(terms, item.columns, num_rows, sums);
   };
   if constexpr (std::is_same_v<T, Bf16>) {
     item.other == nullptr ? add_squares(OneTerm<T>{item.x + first})
@@ -237,23 +232,19 @@ __global__ void __launch_bounds__(kThreads, kSquareBlocks)
   }
 #pragma unroll
   for (int r = 0; r < kRowsOfWarp; ++r) {
-#pragma unroll
-    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-      sums[r] += __shfl_xor_sync(0xFFFFFFFFU, sums[r], distance);
-    }
-    if (r < num_rows && threadIdx.x % kWarp == 0) item.sums[row + r] = sums[r];
+    const double sum = SumOfWarp(sums[r]);
+    if (r < num_rows && threadIdx.x % kWarp == 0) item.sums[row + r] = sum;
   }
 }
 
 // Launches as many batches as the arrays need, which all have elements of T.
 template <typename T>
-void SquareAll(cudaStream_t stream, std::span<const RowSquares> all, const UpdateScalars* scalars) {
+void SquareAll(cudaStream_t stream, std::span<const RowSquares> all) {
   SquaresBatch<T> batch;
   const auto launch = [&] {
     const std::int64_t warps = batch.Begin(batch.num_items);
     if (warps > 0) {
-      Launch(stream, SumSquaresKernel<T>, {Blocks(warps, kThreads / kWarp), kThreads}, batch,
-             scalars);
+      Launch(stream, SumSquaresKernel<T>, {Blocks(warps, kThreads / kWarp), kThreads}, batch);
     }
     batch.num_items = 0;
   };
@@ -341,7 +332,7 @@ void CudaOps::Sgd(Queue& queue, const SgdForm& form, const Tensor& update,
   });
 }
 
-void CudaOps::SumSquares(Queue& queue, std::span<const RowSquares> all, const Tensor& update) {
+void CudaOps::SumSquares(Queue& queue, std::span<const RowSquares> all) {
   for (const auto& [x, sums] : all) {
     CKPT_CHECK(sums.dtype == DType::kFloat64);
     const Tensor& rows = x.first;
@@ -354,8 +345,7 @@ void CudaOps::SumSquares(Queue& queue, std::span<const RowSquares> all, const Te
         return rows.x.first.dtype != dtype;
       });
       cuda::Dispatch(dtype, [&](auto tag) {
-        cuda::SquareAll<typename decltype(tag)::type>(on.stream(), {first, last},
-                                                      update.as<const UpdateScalars>());
+        cuda::SquareAll<typename decltype(tag)::type>(on.stream(), {first, last});
       });
       first = last;
     }

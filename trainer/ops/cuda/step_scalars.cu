@@ -101,7 +101,8 @@ __device__ std::int64_t BlockMin(std::int64_t value) {
   return parts[0];
 }
 
-__global__ void SumRowsKernel(const double* row_sums, std::int64_t rows, RowsPart* parts) {
+__global__ void SumRowsKernel(const double* row_sums, std::int64_t rows,
+                              const UpdateScalars* update, RowsPart* parts) {
   AwaitEarlier();
   double part = 0;
   std::int64_t first_bad = rows;
@@ -113,7 +114,7 @@ __global__ void SumRowsKernel(const double* row_sums, std::int64_t rows, RowsPar
   }
   const double sum = BlockSum(part);
   const std::int64_t bad = BlockMin(first_bad);
-  if (threadIdx.x == 0) parts[blockIdx.x] = {sum, bad};
+  if (threadIdx.x == 0) parts[blockIdx.x] = {update->scale * update->scale * sum, bad};
 }
 
 __global__ void AddSquaresKernel(const RowsPart* parts, int num_parts, std::int64_t rows,
@@ -194,8 +195,8 @@ void CudaOps::AverageOverTokens(Queue& queue, const Tensor& sums, const Tensor& 
   });
 }
 
-void CudaOps::AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& sums,
-                         const Tensor& outcome) {
+void CudaOps::AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& update,
+                         const Tensor& sums, const Tensor& outcome) {
   const std::int64_t rows = row_sums.num_elems();
   RunOnCuda(queue, [&](CudaQueue& on) {
     constexpr int kParts = cuda::kSumBlocks;
@@ -203,7 +204,7 @@ void CudaOps::AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& sum
         reinterpret_cast<cuda::RowsPart*>(on.Scratch(kParts * sizeof(cuda::RowsPart)));
     if (parts == nullptr) return;
     cuda::Launch(on.stream(), cuda::SumRowsKernel, {kParts, cuda::kThreads},
-                 row_sums.as<const double>(), rows, parts);
+                 row_sums.as<const double>(), rows, update.as<const UpdateScalars>(), parts);
     cuda::Launch(on.stream(), cuda::AddSquaresKernel, {1, 1}, parts, kParts, rows,
                  sums.as<StepSums>(), outcome.as<StepOutcome>());
   });

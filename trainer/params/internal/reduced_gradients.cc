@@ -6,6 +6,40 @@
 
 namespace ckpt::trainer {
 
+namespace {
+
+// The backward pass reduces units from the last to the first. All others are squared while the
+// first is reduced, which hides that pass; so there is nothing to gain for them.
+constexpr int kReducedLast = 0;
+
+}  // namespace
+
+void ParamStore::Impl::LeaveSquares(const Tensor& squares) {
+  const DType sums = plan_.precision.main_grads;
+  const bool are_floats = sums == DType::kFloat32 || sums == DType::kBfloat16;
+  std::int64_t first = 0;
+  for (MainArrays& main : mains_) {
+    const GroupPlan& group = plan_.groups[main.group];
+    if (!group.trainable || !main.counts) continue;
+    Collectives& last = group.outer > 1 ? *comms_.reduce_outer : ReduceComm(group);
+    main.has_squares = group.unit == kReducedLast && are_floats && group.EndsWithReduceScatter() &&
+                       last.LeavesSquares();
+    std::vector<ShardRows>& rows = arrays_[main.group].rows;
+    rows.clear();
+    for (const ParamPiece& piece : main.pieces) {
+      const Tensor of_piece = squares.Rows(first, piece.rows);
+      first += piece.rows;
+      if (!main.has_squares) continue;
+      if (!rows.empty() && rows.back().columns == piece.row_elems &&
+          rows.back().end() == piece.main_offset) {
+        rows.back().squares.dims[0] += piece.rows;
+        continue;
+      }
+      rows.push_back({.begin = piece.main_offset, .columns = piece.row_elems, .squares = of_piece});
+    }
+  }
+}
+
 void ParamStore::Impl::BeginStep(int num_micro_batches) {
   CKPT_CHECK(plan_.landings.empty() || num_micro_batches == 1);
   AwaitGradientReaders(compute_);
@@ -70,7 +104,8 @@ std::span<const Gradient> ParamStore::Impl::AcquireGradients(int unit) {
   return State(unit).gradients;
 }
 
-void ParamStore::Impl::ReduceSums(Collectives& comm, const Tensor& region, const Tensor& own) {
+void ParamStore::Impl::ReduceSums(Collectives& comm, const Tensor& region, const Tensor& own,
+                                  std::span<const ShardRows> rows) {
   ++counters_.late_reduces;
   const bool converts = plan_.precision.grad_comm != plan_.precision.main_grads;
   const Tensor sent =
@@ -81,7 +116,7 @@ void ParamStore::Impl::ReduceSums(Collectives& comm, const Tensor& region, const
     ops_.Cast(*reduce_, region, sent);
   }
   if (own.num_elems() < region.num_elems()) {
-    comm.ReduceScatterInto(*reduce_, sent, own, GradWrite::kStore);
+    comm.ReduceScatterInto(*reduce_, sent, own, GradWrite::kStore, rows);
     return;
   }
   // Every rank gets the whole sum as it was sent, so a narrow wire rounds it.
@@ -94,9 +129,12 @@ void ParamStore::Impl::ReduceLate(const GroupPlan& group, GroupArrays& arrays) {
     return PartOf(arrays.gradients, group.gradients, range);
   };
   const Tensor part = in_sums(group.part);
-  if (!group.uses_bucket() && group.inner > 1)
-    ReduceSums(ReduceComm(group), arrays.gradients, part);
-  if (group.outer > 1) ReduceSums(*comms_.reduce_outer, part, in_sums(group.main));
+  if (!group.uses_bucket() && group.inner > 1) {
+    ReduceSums(ReduceComm(group), arrays.gradients, part, RowsOf(arrays, group.outer == 1));
+  }
+  if (group.outer > 1) {
+    ReduceSums(*comms_.reduce_outer, part, in_sums(group.main), RowsOf(arrays, true));
+  }
 }
 
 Tensor ParamStore::Impl::WholeGradients(std::size_t group_index) const {
@@ -128,7 +166,8 @@ void ParamStore::Impl::ReduceBucket(std::size_t group_index, const Tensor& whole
   Collectives& comm = ReduceComm(group);
   const bool is_first = std::exchange(arrays.sums_are_stale, false);
   comm.ReduceScatterInto(*reduce_, whole, arrays.gradients,
-                         is_first ? GradWrite::kStore : GradWrite::kAdd);
+                         is_first ? GradWrite::kStore : GradWrite::kAdd,
+                         RowsOf(arrays, IsLastMicroBatch() && group.outer == 1));
 }
 
 void ParamStore::Impl::ReduceGradients(int unit) {

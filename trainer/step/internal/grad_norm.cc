@@ -52,12 +52,13 @@ std::int64_t CountNormRows(std::span<const UnitSpec> units, const ShardPlan& pla
   return rows;
 }
 
-Result<GradNorm> GradNorm::Create(const ParamStore& store, Ops& ops, Device& device) {
+Result<GradNorm> GradNorm::Create(ParamStore& store, Ops& ops, Device& device) {
   GradNorm norm(store, ops);
   std::int64_t count = 0;
   ForEachCounted(store, [&](const MainArrays&, const ParamPiece& piece) { count += piece.rows; });
   CKPT_ASSIGN_OR_RETURN(norm.memory_, device.Allocate(NormBytes(count), MemoryUse::kOther));
   norm.row_sums_ = Tensor(norm.memory_.data(), DType::kFloat64, {count});
+  store.LeaveSquares(norm.row_sums_);
   return norm;
 }
 
@@ -71,6 +72,7 @@ void GradNorm::ListRows(int last_unit) {
     const RowSquares next = {.x = GradientOf(main, piece),
                              .sums = row_sums_.Rows(first, piece.rows)};
     first += piece.rows;
+    if (main.has_squares) return;
     if (!rows.empty() && Continues(rows.back(), next)) return Extend(rows.back(), piece.rows);
     rows.push_back(next);
   });
@@ -79,14 +81,14 @@ void GradNorm::ListRows(int last_unit) {
                         [](const RowSquares& rows) { return static_cast<bool>(rows.x.second); });
 }
 
-void GradNorm::SquareEarly(Queue& queue, int last_unit, const Tensor& update) {
+void GradNorm::SquareEarly(Queue& queue, int last_unit) {
   ListRows(last_unit);
-  ops_->SumSquares(queue, early_rows_, update);
+  ops_->SumSquares(queue, early_rows_);
 }
 
 void GradNorm::Add(Queue& queue, const Tensor& update, const Tensor& sums, const Tensor& outcome) {
-  ops_->SumSquares(queue, last_rows_, update);
-  ops_->AddSquares(queue, row_sums_, sums, outcome);
+  ops_->SumSquares(queue, last_rows_);
+  ops_->AddSquares(queue, row_sums_, update, sums, outcome);
 }
 
 const std::string& GradNorm::NameOf(std::int64_t row) const {

@@ -29,13 +29,13 @@ namespace ckpt::trainer {
 class GradNorm {
  public:
   // All arguments outlive it. Errors: kSystem.
-  static Result<GradNorm> Create(const ParamStore& store, Ops& ops, Device& device);
+  static Result<GradNorm> Create(ParamStore& store, Ops& ops, Device& device);
 
-  // Enqueues the squares of the gradients that this rank counts, but those of `last_unit`, which
-  // the store may still reduce. A gradient is the store's sum times the scale in `update`.
-  void SquareEarly(Queue& queue, int last_unit, const Tensor& update);
-  // Enqueues those of `last_unit`, and adds all to `sums`. `outcome` gets the first row that is not
-  // finite.
+  // Enqueues the squares of the gradients that this rank counts, but those that reductions leave,
+  // and those of `last_unit`, which the store may still reduce.
+  void SquareEarly(Queue& queue, int last_unit);
+  // Enqueues those of `last_unit`, and adds all to `sums`. A gradient is the store's sum times the
+  // scale in `update`. `outcome` gets the first row that is not finite.
   void Add(Queue& queue, const Tensor& update, const Tensor& sums, const Tensor& outcome);
 
   // The parameter to which a row of this rank belongs. REQUIRES: 0 <= row < the number of rows.
@@ -43,8 +43,8 @@ class GradNorm {
 
  private:
   GradNorm(const ParamStore& store, Ops& ops) : store_(&store), ops_(&ops) {}
-  // Lists all rows that this rank counts, where they are in this step: a sum that is kept in its
-  // terms lies elsewhere in every step.
+  // Lists all rows whose squares are to be summed, where they are in this step: a sum that is kept
+  // in its terms lies elsewhere in every step.
   void ListRows(int last_unit);
 
   const ParamStore* store_;

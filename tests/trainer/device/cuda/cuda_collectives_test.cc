@@ -77,7 +77,7 @@ TEST_F(CudaPeersTest, LongSumsHaveTheBitsOfTheDocumentedOrder) {
                 const std::vector<float> before = ValuesOf<float>(9, kCount);
                 const auto shard = self.Put(before);
                 self.all.ReduceScatterInto(self.queue, full.tensor(), shard.tensor(),
-                                           GradWrite::kAdd);
+                                           GradWrite::kAdd, {});
                 std::vector<float> expected;
                 for (std::int64_t i = 0; i < kCount; ++i) {
                   expected.push_back(before[static_cast<std::size_t>(i)] +

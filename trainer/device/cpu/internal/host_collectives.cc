@@ -93,8 +93,9 @@ class HostCollectives final : public Collectives {
   }
 
   void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
-                         GradWrite write) override {
+                         GradWrite write, std::span<const ShardRows> rows) override {
     CKPT_CHECK(shard.num_elems() * size() == full.num_elems());
+    CKPT_CHECK(rows.empty());
     Enqueue(queue, [this, full, shard, write] { return SumParts(host(), full, shard, write); });
   }
 

@@ -61,7 +61,7 @@ class NcclCollectives final : public Collectives {
   // Every rank sends each other one its part, and adds up what it gets: as many bytes as NCCL's own
   // reduce-scatter sends, which would round bfloat16 at every step of a ring.
   void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
-                         GradWrite write) override {
+                         GradWrite write, std::span<const ShardRows> rows) override {
     CKPT_CHECK(shard.num_elems() * size() == full.num_elems());
     const std::uint64_t part_bytes = full.size_bytes() / static_cast<std::uint64_t>(size());
     ReduceSlices(queue, "a reduce-scatter", full.bytes(),
@@ -71,8 +71,10 @@ class NcclCollectives final : public Collectives {
                   .result = shard.dtype,
                   .write = write,
                   .out = shard.bytes(),
-                  .count = shard.num_elems()});
+                  .count = shard.num_elems(),
+                  .rows = {rows.begin(), rows.end()}});
   }
+  [[nodiscard]] bool LeavesSquares() const override { return true; }
 
   void ScatterParts(Queue& queue, const Tensor& full, std::span<const Tensor> terms) override {
     CheckTerms(full, terms);

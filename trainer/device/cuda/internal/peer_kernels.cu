@@ -4,27 +4,11 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <cuda_bf16.h>
-
 #include "core/base/check.h"
+#include "trainer/device/cuda/internal/peer_parts.cuh"
 
 namespace ckpt::trainer::cuda {
 namespace {
-
-constexpr int kThreads = 512;
-
-using Bf16 = __nv_bfloat16;
-
-// The parts of all ranks, as a kernel takes them.
-struct Parts {
-  const void* of_rank[kMaxPeers];
-  int count = 0;
-
-  template <typename T>
-  [[nodiscard]] __device__ const T* As(int rank) const {
-    return static_cast<const T*>(of_rank[rank]);
-  }
-};
 
 // How the kernels of one reduction are launched.
 struct Launcher {
@@ -34,42 +18,12 @@ struct Launcher {
   // Each thread has an item, or several where that would take more blocks than these.
   template <typename Kernel, typename... Args>
   void Launch(Kernel* kernel, std::int64_t items, const Args&... args) const {
-    const auto blocks = std::min<std::int64_t>(max_blocks, (items + kThreads - 1) / kThreads);
-    kernel<<<static_cast<unsigned int>(blocks), kThreads, 0, stream>>>(args...);
+    const auto blocks =
+        std::min<std::int64_t>(max_blocks, (items + kReduceThreads - 1) / kReduceThreads);
+    kernel<<<static_cast<unsigned int>(blocks), kReduceThreads, 0, stream>>>(args...);
   }
 };
 
-__device__ __forceinline__ float Widen(Bf16 value) { return __bfloat162float(value); }
-template <typename T>
-__device__ __forceinline__ T Widen(T value) {
-  return value;
-}
-// Rounds once, to nearest even.
-template <typename Out, typename Wide>
-__device__ __forceinline__ Out Narrow(Wide value) {
-  if constexpr (std::is_same_v<Out, Bf16>) {
-    return __float2bfloat16_rn(static_cast<float>(value));
-  } else {
-    return static_cast<Out>(value);
-  }
-}
-
-// Adds in the wider of the two types, as the CPU does.
-template <typename Out, typename Wide>
-__device__ __forceinline__ void Write(Out& to, Wide value, bool adds) {
-  if constexpr (std::is_same_v<Out, Bf16>) {
-    to = Narrow<Out>(adds ? value + static_cast<Wide>(Widen(to)) : value);
-  } else {
-    to = adds ? to + static_cast<Out>(value) : static_cast<Out>(value);
-  }
-}
-
-struct Add {
-  template <typename T>
-  __device__ T operator()(T a, T b) const {
-    return a + b;
-  }
-};
 struct Max {
   template <typename T>
   __device__ T operator()(T a, T b) const {
@@ -77,80 +31,32 @@ struct Max {
   }
 };
 
-// Neighbours meet first: after rank r, partial results stand for as many ranks as the bits of r + 1
-// say.
 template <typename Stored, typename Wide, typename Out, typename Combine>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kReduceThreads)
     ReduceKernel(Parts parts, Out* out, bool adds, std::int64_t begin, std::int64_t count) {
-  constexpr int kLevels = 7;  // kMaxPeers = 2^6
-  const Combine combine;
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t i = begin + static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kReduceThreads;
+  for (std::int64_t i =
+           begin + static_cast<std::int64_t>(blockIdx.x) * kReduceThreads + threadIdx.x;
        i < count; i += stride) {
-    Wide partial[kLevels];
-    int depth = 0;
-    for (int rank = 0; rank < parts.count; ++rank) {
-      Wide value = static_cast<Wide>(Widen(parts.As<Stored>(rank)[i]));
-      for (int bits = rank; (bits & 1) != 0; bits >>= 1) value = combine(partial[--depth], value);
-      partial[depth++] = value;
-    }
-    for (; depth > 1; --depth) partial[depth - 2] = combine(partial[depth - 2], partial[depth - 1]);
-    Write(out[i], partial[0], adds);
+    Write(out[i], CombineAt<Stored, Wide, Combine>(parts, i), adds);
   }
 }
 
 // --- 16 bytes at once ----------------------------------------------------------------------------
 
-template <typename T, int kWidth>
-struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Pack {
-  T values[kWidth];
-};
-
-// The tree over ranks [kBegin, kEnd); halves are powers of two here.
-template <int kBegin, int kEnd, int kRanks, typename Stored, int kWidth>
-__device__ __forceinline__ void SumPacks(const Pack<Stored, kWidth> (&packs)[kRanks],
-                                         float (&sums)[kWidth]) {
-  if constexpr (kEnd - kBegin == 1) {
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) sums[i] = Widen(packs[kBegin].values[i]);
-  } else {
-    constexpr int kMiddle = (kBegin + kEnd) / 2;
-    float right[kWidth];
-    SumPacks<kBegin, kMiddle>(packs, sums);
-    SumPacks<kMiddle, kEnd>(packs, right);
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) sums[i] += right[i];
-  }
-}
-
 template <int kRanks, typename Stored, typename Out>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kReduceThreads)
     SumPacksKernel(Parts parts, Out* out, bool adds, std::int64_t num_packs) {
   constexpr int kWidth = 16 / sizeof(Stored);
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kReduceThreads;
+  for (std::int64_t p = static_cast<std::int64_t>(blockIdx.x) * kReduceThreads + threadIdx.x;
        p < num_packs; p += stride) {
     Pack<Stored, kWidth> packs[kRanks];
-#pragma unroll
-    for (int rank = 0; rank < kRanks; ++rank) {
-      packs[rank] = parts.As<Pack<Stored, kWidth>>(rank)[p];
-    }
+    LoadParts(parts, p, packs);
     float sums[kWidth];
     SumPacks<0, kRanks>(packs, sums);
-    auto* const to = reinterpret_cast<Pack<Out, kWidth>*>(out) + p;
-    Pack<Out, kWidth> result;
-    if (adds) result = *to;
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) Write(result.values[i], sums[i], adds);
-    *to = result;
+    WriteSums(out, p, sums, adds);
   }
-}
-
-bool IsAligned(const Parts& parts, const void* out) {
-  const auto is_aligned = [](const void* at) {
-    return reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
-  };
-  return is_aligned(out) && std::all_of(parts.of_rank, parts.of_rank + parts.count, is_aligned);
 }
 
 // The number of elements from the front that were added in packs.
@@ -159,7 +65,7 @@ std::int64_t SumInPacks(const Launcher& launcher, const Parts& parts, Out* out, 
                         std::int64_t count) {
   constexpr int kWidth = 16 / sizeof(Stored);
   const std::int64_t num_packs = count / kWidth;
-  if (num_packs == 0 || !IsAligned(parts, out)) return 0;
+  if (num_packs == 0 || !parts.AreAlignedWith(out)) return 0;
   const auto launch = [&](auto kernel) {
     launcher.Launch(kernel, num_packs, parts, out, adds, num_packs);
   };
@@ -255,9 +161,11 @@ struct Senders {
   int count = 0;
 };
 
+constexpr int kReceiveThreads = 512;
+
 // blockIdx.y is a sender; each rank begins with another one.
 template <typename Unit>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kReceiveThreads)
     ReceiveKernel(Senders senders, int rank, std::int64_t row_units, Unit* received,
                   const std::int64_t* receive_rows, std::int64_t room) {
   __shared__ std::int64_t from, to, rows;
@@ -275,9 +183,9 @@ __global__ void __launch_bounds__(kThreads)
   Unit* const target = received + to * row_units;
   const std::int64_t units = rows * row_units;
   if (source == target) return;
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < units;
-       i += stride) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kReceiveThreads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kReceiveThreads + threadIdx.x;
+       i < units; i += stride) {
     target[i] = source[i];
   }
 }
@@ -287,7 +195,7 @@ void LaunchReceive(cudaStream_t stream, const Senders& senders, int rank, std::i
                    const PeerRows& received) {
   const dim3 blocks(std::max(kLinkBlocks / static_cast<unsigned int>(senders.count), 1U),
                     static_cast<unsigned int>(senders.count));
-  ReceiveKernel<<<blocks, kThreads, 0, stream>>>(
+  ReceiveKernel<<<blocks, kReceiveThreads, 0, stream>>>(
       senders, rank, row_bytes / static_cast<std::int64_t>(sizeof(Unit)), received.rows.as<Unit>(),
       received.counts.as<const std::int64_t>(), received.rows.dim(0));
 }
@@ -295,9 +203,8 @@ void LaunchReceive(cudaStream_t stream, const Senders& senders, int rank, std::i
 }  // namespace
 
 void ReduceParts(cudaStream_t stream, const PeerReduction& reduction, unsigned int max_blocks) {
-  CKPT_CHECK(!reduction.parts.empty() && reduction.parts.size() <= kMaxPeers);
-  Parts parts = {};
-  for (const std::byte* part : reduction.parts) parts.of_rank[parts.count++] = part;
+  if (!reduction.rows.empty()) return SumRows(stream, reduction, max_blocks);
+  const Parts parts(reduction);
   const Launcher launcher = {.stream = stream, .max_blocks = max_blocks};
   if (reduction.op == ReduceOp::kSum) return Sum(launcher, reduction, parts);
   FindMax(launcher, reduction, parts);

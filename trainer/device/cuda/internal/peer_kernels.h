@@ -23,6 +23,10 @@ inline constexpr unsigned int kLocalBlocks = 528;
 // On at most `max_blocks` blocks. REQUIRES: at most kMaxPeers parts, at least one element.
 void ReduceParts(cudaStream_t stream, const PeerReduction& reduction, unsigned int max_blocks);
 
+// ReduceParts of a reduction that has rows: it leaves their squares. REQUIRES: a sum of bfloat16 or
+// float32.
+void SumRows(cudaStream_t stream, const PeerReduction& reduction, unsigned int max_blocks);
+
 // Where two ranks disagree about how many rows go from one to the other, the smaller number goes;
 // rows without room are left out.
 void ReceiveRows(cudaStream_t stream, int rank, std::span<const PeerRows> sent,

@@ -134,7 +134,7 @@ class HostOps final : public Ops {
                    const Tensor& y) override;
 
   // optimizer.cc
-  void SumSquares(Queue& queue, std::span<const RowSquares> all, const Tensor& update) override;
+  void SumSquares(Queue& queue, std::span<const RowSquares> all) override;
   void AdamW(Queue& queue, const AdamWForm& form, const Tensor& update, const GradientSum& gradient,
              const Tensor& main, const Tensor& exp_avg, const Tensor& exp_avg_sq,
              const WeightCopies& copies) override;
@@ -145,7 +145,7 @@ class HostOps final : public Ops {
   void AddLosses(Queue& queue, const StepRule& rule, std::int64_t counted, const Tensor& losses,
                  const Tensor& aux_loss, const Tensor& sums, const Tensor& mean) override;
   void AverageOverTokens(Queue& queue, const Tensor& sums, const Tensor& update) override;
-  void AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& sums,
+  void AddSquares(Queue& queue, const Tensor& row_sums, const Tensor& update, const Tensor& sums,
                   const Tensor& outcome) override;
   void DecideStep(Queue& queue, const StepRule& rule, const Tensor& sums, const Tensor& has_failed,
                   const Tensor& update, const Tensor& outcome) override;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/base/check.h"
+#include "trainer/device/cpu/lane_sum.h"
 #include "trainer/device/tensor.h"
 #include "trainer/ops/cpu/internal/numeric.h"
 #include "trainer/ops/cpu/internal/vector_loop.h"

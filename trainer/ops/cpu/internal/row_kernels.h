@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/base/check.h"
+#include "trainer/device/cpu/lane_sum.h"
 #include "trainer/ops/cpu/internal/numeric.h"
 #include "trainer/ops/cpu/internal/vector_loop.h"
 #include "trainer/ops/ops.h"

@@ -28,27 +28,6 @@ inline void ForEach(std::int64_t begin, std::int64_t end, const Body& body) {
   for (std::int64_t i = begin; i < end; ++i) body(i);
 }
 
-// Σ term(i) for i in [0, count), in an order that depends only on `count`: sixteen lanes, then
-// pairwise.
-template <typename Sum, typename Term>
-inline Sum LaneSum(std::int64_t count, const Term& term) {
-  constexpr int kLanes = 16;
-  Sum running[kLanes] = {};
-  const std::int64_t whole = count - count % kLanes;
-  for (std::int64_t i = 0; i < whole; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) running[lane] += static_cast<Sum>(term(i + lane));
-  }
-  // The remaining terms go to a copy. So `running` can stay in registers, because no variable index
-  // is used on it.
-  Sum lanes[kLanes];
-  for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = running[lane];
-  for (std::int64_t i = whole; i < count; ++i) lanes[i - whole] += static_cast<Sum>(term(i));
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
-  }
-  return lanes[0];
-}
-
 // The largest term(i) for i in [0, count); -infinity if count is 0. Terms that are NaN are ignored.
 template <typename Real, typename Term>
 inline Real LaneMax(std::int64_t count, const Term& term) {

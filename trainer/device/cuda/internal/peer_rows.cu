@@ -1,0 +1,197 @@
+// Sums of all ranks' parts, row by row: what is summed is squared before it leaves the registers.
+#include <algorithm>
+#include <cstdint>
+
+#include "core/base/check.h"
+#include "trainer/device/cuda/internal/peer_kernels.h"
+#include "trainer/device/cuda/internal/peer_parts.cuh"
+#include "trainer/device/cuda/row_squares.cuh"
+
+namespace ckpt::trainer::cuda {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr int kWarps = kReduceThreads / kWarp;  // of a block
+
+// Runs of rows that one launch sums: a parameter of the kernel, so nothing is copied first.
+struct RowsBatch {
+  struct Run {
+    std::int64_t begin = 0;  // element of the result
+    std::int64_t columns = 0;
+    double* squares = nullptr;  // null: elements between rows, which are no row
+    std::int64_t end = 0;       // rows of the batch up to the last of this run
+    bool fits_packs = false;
+  };
+  static constexpr int kMostRuns = 64;  // a power of two
+
+  Run runs[kMostRuns];
+  int num_runs = 0;
+
+  [[nodiscard]] __host__ __device__ std::int64_t Begin(int run) const {
+    return run == 0 ? 0 : runs[run - 1].end;
+  }
+  [[nodiscard]] __host__ __device__ std::int64_t num_rows() const { return Begin(num_runs); }
+  [[nodiscard]] __device__ int RunOf(std::int64_t row) const {
+    int run = 0;
+#pragma unroll
+    for (int step = kMostRuns / 2; step > 0; step /= 2) {
+      if (run + step < num_runs && Begin(run + step) <= row) run += step;
+    }
+    return run;
+  }
+};
+
+// What this lane adds of a row: packs `lane`, lane + 32, …, some at once, so that enough of them are
+// under way to fill the links.
+template <int kRanks, typename Stored, typename Out>
+__device__ __forceinline__ double SumPacksOfRow(const Parts& parts, Out* out, bool adds,
+                                                std::int64_t begin, std::int64_t columns) {
+  constexpr int kAtOnce = 8 / kRanks;
+  const std::int64_t end = (begin + columns) / kSquaresWidth;
+  double sum = 0;
+  for (std::int64_t first = begin / kSquaresWidth + threadIdx.x % kWarp; first < end;
+       first += kAtOnce * kWarp) {
+    Pack<Stored, kSquaresWidth> packs[kAtOnce][kRanks];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i * kWarp < end) LoadParts(parts, first + i * kWarp, packs[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i * kWarp >= end) break;
+      float values[kSquaresWidth];
+      SumPacks<0, kRanks>(packs[i], values);
+      const auto written = WriteSums(out, first + i * kWarp, values, adds);
+#pragma unroll
+      for (int v = 0; v < kSquaresWidth; ++v) values[v] = Widen(written.values[v]);
+      AddSquaresOf(values, sum);
+    }
+  }
+  return sum;
+}
+
+// The same, element by element, of any number of ranks.
+template <typename Stored, typename Out>
+__device__ __forceinline__ double SumElementsOfRow(const Parts& parts, Out* out, bool adds,
+                                                   std::int64_t begin, std::int64_t columns) {
+  double sum = 0;
+  for (std::int64_t i = begin + threadIdx.x % kWarp; i < begin + columns; i += kWarp) {
+    Write(out[i], CombineAt<Stored, float, Add>(parts, i), adds);
+    const float values[] = {Widen(out[i])};
+    AddSquaresOf(values, sum);
+  }
+  return sum;
+}
+
+// A warp for a row, or for several where that would take more blocks than there are. kRanks: 1 if
+// their number is no power of two up to 8; then no run fits packs.
+template <int kRanks, typename Stored, typename Out>
+__global__ void __launch_bounds__(kReduceThreads)
+    SumRowsKernel(const __grid_constant__ Parts parts, const __grid_constant__ RowsBatch batch,
+                  Out* out, bool adds) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kWarps;
+  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+       row < batch.num_rows(); row += stride) {
+    const int index = batch.RunOf(row);
+    const auto& run = batch.runs[index];
+    const std::int64_t row_of_run = row - batch.Begin(index);
+    const std::int64_t begin = run.begin + row_of_run * run.columns;
+    const double sum = SumOfWarp(
+        run.fits_packs ? SumPacksOfRow<kRanks, Stored>(parts, out, adds, begin, run.columns)
+                       : SumElementsOfRow<Stored>(parts, out, adds, begin, run.columns));
+    if (run.squares != nullptr && threadIdx.x % kWarp == 0) run.squares[row_of_run] = sum;
+  }
+}
+
+// Collects runs, and launches as many batches as they need.
+template <int kRanks, typename Stored, typename Out>
+class RowSummer {
+ public:
+  RowSummer(cudaStream_t stream, const PeerReduction& reduction, unsigned int max_blocks)
+      : stream_(stream),
+        parts_(reduction),
+        out_(reinterpret_cast<Out*>(reduction.out)),
+        adds_(reduction.write == GradWrite::kAdd),
+        max_blocks_(max_blocks),
+        fits_packs_(parts_.count == kRanks && parts_.AreAlignedWith(out_)) {}
+
+  // `squares` null: one row, whose squares nobody wants.
+  void Add(std::int64_t begin, std::int64_t rows, std::int64_t columns, double* squares) {
+    if (rows == 0 || columns == 0) return;
+    if (batch_.num_runs == RowsBatch::kMostRuns) Launch();
+    const bool fits = fits_packs_ && begin % kSquaresWidth == 0 && columns % kSquaresWidth == 0;
+    batch_.runs[batch_.num_runs] = {.begin = begin,
+                                    .columns = columns,
+                                    .squares = squares,
+                                    .end = batch_.num_rows() + rows,
+                                    .fits_packs = fits};
+    ++batch_.num_runs;
+  }
+
+  void Launch() {
+    if (batch_.num_runs == 0) return;
+    const auto blocks =
+        std::min<std::int64_t>(max_blocks_, (batch_.num_rows() + kWarps - 1) / kWarps);
+    SumRowsKernel<kRanks, Stored, Out>
+        <<<static_cast<unsigned int>(blocks), kReduceThreads, 0, stream_>>>(parts_, batch_, out_,
+                                                                            adds_);
+    batch_.num_runs = 0;
+  }
+
+ private:
+  const cudaStream_t stream_;
+  const Parts parts_;
+  Out* const out_;
+  const bool adds_;
+  const unsigned int max_blocks_;
+  const bool fits_packs_;
+  RowsBatch batch_;
+};
+
+template <int kRanks, typename Stored, typename Out>
+void SumAll(cudaStream_t stream, const PeerReduction& reduction, unsigned int max_blocks) {
+  RowSummer<kRanks, Stored, Out> summer(stream, reduction, max_blocks);
+  std::int64_t done = 0;
+  for (const ShardRows& rows : reduction.rows) {
+    CKPT_CHECK(done <= rows.begin && rows.end() <= reduction.count);
+    summer.Add(done, 1, rows.begin - done, nullptr);
+    summer.Add(rows.begin, rows.rows(), rows.columns, rows.squares.as<double>());
+    done = rows.end();
+  }
+  summer.Add(done, 1, reduction.count - done, nullptr);
+  summer.Launch();
+}
+
+template <typename Stored, typename Out>
+void SumOfRanks(cudaStream_t stream, const PeerReduction& reduction, unsigned int max_blocks) {
+  switch (reduction.parts.size()) {
+    case 2:
+      return SumAll<2, Stored, Out>(stream, reduction, max_blocks);
+    case 4:
+      return SumAll<4, Stored, Out>(stream, reduction, max_blocks);
+    case 8:
+      return SumAll<8, Stored, Out>(stream, reduction, max_blocks);
+    default:
+      return SumAll<1, Stored, Out>(stream, reduction, max_blocks);
+  }
+}
+
+template <typename Stored>
+void SumTo(cudaStream_t stream, const PeerReduction& reduction, unsigned int max_blocks) {
+  if (reduction.result == DType::kFloat32) {
+    return SumOfRanks<Stored, float>(stream, reduction, max_blocks);
+  }
+  CKPT_CHECK(reduction.result == DType::kBfloat16);
+  SumOfRanks<Stored, Bf16>(stream, reduction, max_blocks);
+}
+
+}  // namespace
+
+void SumRows(cudaStream_t stream, const PeerReduction& reduction, unsigned int max_blocks) {
+  CKPT_CHECK(reduction.op == ReduceOp::kSum);
+  if (reduction.wire == DType::kFloat32) return SumTo<float>(stream, reduction, max_blocks);
+  CKPT_CHECK(reduction.wire == DType::kBfloat16);
+  SumTo<Bf16>(stream, reduction, max_blocks);
+}
+
+}  // namespace ckpt::trainer::cuda
