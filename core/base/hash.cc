@@ -4,7 +4,12 @@
 
 #include <isa-l/crc.h>
 #include <openssl/evp.h>
+#if __has_include(<xxh_x86dispatch.h>)
+// The same functions, which choose the processor's widest vectors when the program runs.
+#include <xxh_x86dispatch.h>
+#else
 #include <xxhash.h>
+#endif
 
 #include "core/base/check.h"
 
