@@ -4,6 +4,8 @@
 #include <cstring>
 #include <span>
 
+#include "core/tensor/internal/transposed_copy.h"
+
 namespace ckpt {
 namespace {
 
@@ -109,6 +111,7 @@ StridedCopy MakeBoxCopy(DimsView sizes, std::uint64_t element_bytes, std::uint64
 
 void CopyStrided(const StridedCopy& copy, const std::byte* src, std::byte* dst) {
   if (copy.run_bytes == 0) return;
+  if (internal::IsTransposed(copy)) return internal::CopyTransposed(copy, src, dst);
   CopyLoops(copy.loops, copy.run_bytes, src + copy.src_offset, dst + copy.dst_offset);
 }
 

@@ -36,6 +36,35 @@ TEST(StridedCopy, AnEmptyBoxMovesNothing) {
   EXPECT_EQ(copy.SourceSpan(), 0U);
 }
 
+// Copies a tensor whose dims are stored in the order `order` to C order, elements `spread` apart,
+// and looks at each.
+void CheckPermutation(const Dims& shape, const std::vector<std::size_t>& order,
+                      std::uint64_t element, std::int64_t spread) {
+  Dims src_strides(shape.size());
+  std::int64_t count = 1;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    src_strides[order[i]] = count;
+    count *= shape[order[i]];
+  }
+  const Dims c_strides = ContiguousStrides(shape);
+  Dims dst_strides = c_strides;
+  for (std::int64_t& stride : dst_strides) stride *= spread;
+  const Bytes src = Numbered(static_cast<std::size_t>(count) * element);
+  Bytes dst(src.size() * static_cast<std::size_t>(spread));
+  CopyStrided(MakeBoxCopy(shape, element, 0, src_strides, 0, dst_strides), src.data(), dst.data());
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int64_t from = 0;
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      from += i / c_strides[d] % shape[d] * src_strides[d];
+    }
+    for (std::uint64_t b = 0; b < element; ++b) {
+      ASSERT_EQ(dst[static_cast<std::size_t>(i * spread) * element + b],
+                src[static_cast<std::size_t>(from) * element + b])
+          << "shape " << FormatDims(shape) << " element " << i << " of " << element << " bytes";
+    }
+  }
+}
+
 TEST(StridedCopy, AnyPermutationMovesEveryElement) {
   std::mt19937_64 rng(7);
   for (int round = 0; round < 300; ++round) {
@@ -45,27 +74,20 @@ TEST(StridedCopy, AnyPermutationMovesEveryElement) {
     std::vector<std::size_t> order(ndim);
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), rng);
-    // Source strides of the permuted storage order, destination in C order.
-    Dims src_strides(ndim);
-    std::int64_t step = 1;
-    for (std::size_t i = ndim; i-- > 0;) {
-      src_strides[order[i]] = step;
-      step *= shape[order[i]];
-    }
-    const Dims dst_strides = ContiguousStrides(shape);
-    const std::uint64_t element = std::uint64_t{1} << (rng() % 5);
-    const Bytes src = Numbered(static_cast<std::size_t>(step) * element);
-    Bytes dst(src.size());
-    CopyStrided(MakeBoxCopy(shape, element, 0, src_strides, 0, dst_strides), src.data(),
-                dst.data());
-    for (std::int64_t i = 0; i < step; ++i) {
-      std::int64_t from = 0;
-      for (std::size_t d = 0; d < ndim; ++d) from += i / dst_strides[d] % shape[d] * src_strides[d];
-      for (std::uint64_t b = 0; b < element; ++b) {
-        ASSERT_EQ(dst[static_cast<std::size_t>(i) * element + b],
-                  src[static_cast<std::size_t>(from) * element + b])
-            << "shape " << FormatDims(shape) << " element " << i;
-      }
+    CheckPermutation(shape, order, std::uint64_t{1} << (rng() % 5), 1 + round % 2);
+  }
+}
+
+// Of more elements than a tile has, whole vectors and what is left of them.
+TEST(StridedCopy, TransposesTileByTile) {
+  for (const std::uint64_t element : {1U, 2U, 4U, 8U}) {
+    for (const std::int64_t spread : {1, 2}) {
+      CheckPermutation({517, 131}, {1, 0}, element, spread);
+      CheckPermutation({64, 512}, {1, 0}, element, spread);
+      CheckPermutation({3, 40, 2, 37}, {1, 3, 2, 0}, element, spread);
+      CheckPermutation({2, 300, 70}, {2, 1, 0}, element, spread);
+      CheckPermutation({700, 3}, {1, 0}, element, spread);
+      CheckPermutation({3, 700}, {1, 0}, element, spread);
     }
   }
 }
