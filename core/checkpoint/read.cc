@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,6 +20,7 @@ namespace {
 // further ahead).
 constexpr std::uint64_t kCoalesceGapBytes = 64 * kKiB;
 constexpr std::uint64_t kMinScratchBytes = 256 * kKiB;
+constexpr std::uint64_t kMaxScratchBytes = kMiB;
 // Of a stream. What was read is hashed while it lies in the core's own cache, and new memory costs
 // more than reading into old one.
 constexpr std::uint64_t kMaxStreamBytes = kMiB;
@@ -65,10 +67,43 @@ bool NeedsResolving(const StoredArray& array) {
          array.conjugated;
 }
 
+// Resolves the elements that a copy has put into `out`, from `at` on.
+void ResolveRuns(const StoredArray& array, std::span<const StrideLoop> loops,
+                 std::uint64_t run_bytes, MutableByteSpan out, std::uint64_t at) {
+  if (loops.empty()) return ResolveElements(array, out.subspan(at, run_bytes));
+  const StrideLoop& loop = loops.front();
+  for (std::int64_t i = 0; i < loop.extent; ++i) {
+    ResolveRuns(array, loops.subspan(1), run_bytes, out,
+                at + static_cast<std::uint64_t>(i * loop.dst_step));
+  }
+}
+
+// The outermost loop of a copy, and how many of its iterations one read serves: 0 if each is a copy
+// of its own.
+struct OuterLoop {
+  StrideLoop loop;
+  StridedCopy inner;
+  std::uint64_t inner_span = 0;
+  std::int64_t per_read = 0;
+};
+
+OuterLoop SplitOuterLoop(const StridedCopy& copy, std::uint64_t scratch_bytes) {
+  OuterLoop outer{.loop = copy.loops.front(), .inner = copy};
+  outer.inner.loops.erase(outer.inner.loops.begin());
+  outer.inner_span = outer.inner.SourceSpan();
+  const auto step = static_cast<std::uint64_t>(outer.loop.src_step);
+  const bool is_dense = step <= outer.inner_span + kCoalesceGapBytes;
+  if (!is_dense || outer.inner_span > scratch_bytes) return outer;
+  const auto extent = static_cast<std::uint64_t>(outer.loop.extent);
+  const std::uint64_t fitting = step == 0 ? extent : (scratch_bytes - outer.inner_span) / step + 1;
+  outer.per_read = static_cast<std::int64_t>(std::min(fitting, extent));
+  return outer;
+}
+
 }  // namespace
 
 std::uint64_t Gatherer::ScratchBytes(std::uint64_t asked) {
-  return std::max(asked, kMinScratchBytes);
+  return std::clamp(asked, kMinScratchBytes, kMaxScratchBytes);
 }
 
 Gatherer::Gatherer(std::uint64_t scratch_bytes) : scratch_bytes_(ScratchBytes(scratch_bytes)) {}
@@ -81,36 +116,44 @@ Status PlanReads(const StridedCopy& copy, std::uint64_t scratch_bytes,
     read.copy.src_offset = 0;
     return visit(read);
   }
-  const StrideLoop& outer = copy.loops.front();
-  StridedCopy inner = copy;
-  inner.loops.erase(inner.loops.begin());
-  const std::uint64_t inner_span = inner.SourceSpan();
-  const auto step = static_cast<std::uint64_t>(outer.src_step);
-  const bool is_dense = step <= inner_span + kCoalesceGapBytes;
-  if (!is_dense || inner_span > scratch_bytes) {
-    for (std::int64_t i = 0; i < outer.extent; ++i) {
+  OuterLoop outer = SplitOuterLoop(copy, scratch_bytes);
+  const auto step = static_cast<std::uint64_t>(outer.loop.src_step);
+  if (outer.per_read == 0) {
+    StridedCopy& inner = outer.inner;
+    for (std::int64_t i = 0; i < outer.loop.extent; ++i) {
       inner.src_offset = copy.src_offset + static_cast<std::uint64_t>(i) * step;
-      inner.dst_offset = copy.dst_offset + static_cast<std::uint64_t>(i * outer.dst_step);
+      inner.dst_offset = copy.dst_offset + static_cast<std::uint64_t>(i * outer.loop.dst_step);
       CKPT_RETURN_IF_ERROR(PlanReads(inner, scratch_bytes, visit));
     }
     return OkStatus();
   }
-  // One read serves as many outer iterations as fit the scratch buffer.
-  const std::uint64_t fitting = step == 0 ? static_cast<std::uint64_t>(outer.extent)
-                                          : (scratch_bytes - inner_span) / step + 1;
-  for (std::int64_t i = 0; i < outer.extent;) {
-    const std::int64_t count = static_cast<std::int64_t>(
-        std::min<std::uint64_t>(fitting, static_cast<std::uint64_t>(outer.extent - i)));
+  for (std::int64_t i = 0; i < outer.loop.extent; i += outer.per_read) {
     FileRead read{.offset_bytes = copy.src_offset + static_cast<std::uint64_t>(i) * step,
                   .copy = copy};
-    read.copy.loops.front().extent = count;
+    read.copy.loops.front().extent = std::min(outer.per_read, outer.loop.extent - i);
     read.size_bytes = read.copy.SourceSpan();
     read.copy.src_offset = 0;
-    read.copy.dst_offset = copy.dst_offset + static_cast<std::uint64_t>(i * outer.dst_step);
+    read.copy.dst_offset = copy.dst_offset + static_cast<std::uint64_t>(i * outer.loop.dst_step);
     CKPT_RETURN_IF_ERROR(visit(read));
-    i += count;
   }
   return OkStatus();
+}
+
+std::uint64_t BytesOfReads(StridedCopy copy, std::uint64_t scratch_bytes) {
+  std::uint64_t copies = 1;
+  while (copy.run_bytes != 0 && !copy.loops.empty()) {
+    OuterLoop outer = SplitOuterLoop(copy, scratch_bytes);
+    const auto extent = static_cast<std::uint64_t>(outer.loop.extent);
+    if (outer.per_read != 0) {
+      const auto per_read = static_cast<std::uint64_t>(outer.per_read);
+      const std::uint64_t reads = (extent + per_read - 1) / per_read;
+      const auto step = static_cast<std::uint64_t>(outer.loop.src_step);
+      return copies * (reads * outer.inner_span + (extent - reads) * step);
+    }
+    copies *= extent;
+    copy = std::move(outer.inner);
+  }
+  return copies * copy.run_bytes;
 }
 
 Status Gatherer::Gather(const ReadableFile& file, const StridedCopy& copy, MutableByteSpan out) {
@@ -154,22 +197,8 @@ Status TensorReader::GatherStored(const StoredArray& array, const StridedCopy& c
                                   MutableByteSpan out) {
   StridedCopy in_file = copy;
   in_file.src_offset += array.offset_bytes;
-  if (!NeedsResolving(array)) return gatherer_->Gather(*array.file, Normalize(in_file), out);
-  // Gather into the C order of the loops first: resolving needs whole elements side by side.
-  Bytes elements(copy.SizeBytes());
-  StridedCopy packed = in_file;
-  StridedCopy unpack = copy;
-  auto step = static_cast<std::int64_t>(copy.run_bytes);
-  for (std::size_t i = copy.loops.size(); i-- > 0;) {
-    packed.loops[i].dst_step = step;
-    unpack.loops[i].src_step = step;
-    step *= copy.loops[i].extent;
-  }
-  packed.dst_offset = 0;
-  unpack.src_offset = 0;
-  CKPT_RETURN_IF_ERROR(gatherer_->Gather(*array.file, Normalize(packed), elements));
-  ResolveElements(array, elements);
-  CopyStrided(Normalize(unpack), elements.data(), out.data());
+  CKPT_RETURN_IF_ERROR(gatherer_->Gather(*array.file, Normalize(in_file), out));
+  if (NeedsResolving(array)) ResolveRuns(array, copy.loops, copy.run_bytes, out, copy.dst_offset);
   return OkStatus();
 }
 

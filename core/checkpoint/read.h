@@ -27,13 +27,17 @@ struct FileRead {
 Status PlanReads(const StridedCopy& copy, std::uint64_t scratch_bytes,
                  const std::function<Status(const FileRead&)>& visit);
 
+// How many bytes those reads have together, without making them.
+[[nodiscard]] std::uint64_t BytesOfReads(StridedCopy copy, std::uint64_t scratch_bytes);
+
 // Reads file bytes by strided copies and joins reads of ranges that are close together. For one
 // thread.
 class Gatherer {
  public:
   // `scratch_bytes` bounds the memory for reads that are not contiguous on both sides.
   explicit Gatherer(std::uint64_t scratch_bytes);
-  // What it takes if `asked` are given: some hundred KiB at least.
+  // What it takes if `asked` are given: some hundred KiB at least, and at most what a cache holds
+  // until all copies are made.
   [[nodiscard]] static std::uint64_t ScratchBytes(std::uint64_t asked);
 
   // Performs `copy` from `file` into `out`. Runs that lie within 64 KiB of each other share one

@@ -36,13 +36,14 @@ namespace {
 constexpr std::uint64_t kMinWindowBytes = 64 * kKiB;
 // A processor's cache holds it from the read over its checksums to the write.
 constexpr std::uint64_t kMaxWindowBytes = kMiB;
+constexpr std::uint64_t kNumWindows = 4;  // of a thread: as read, as cast, and two to write it
 constexpr std::uint64_t kMaxReadBackBytes = kMiB;
 
 // One thread's memory, allocated once and reused for every tensor.
 struct Worker {
   Worker(const CheckpointSource& source, std::uint64_t budget_bytes)
       : window_bytes(std::clamp(budget_bytes / 8, kMinWindowBytes, kMaxWindowBytes)),
-        reader(source, budget_bytes / 2),
+        reader(source, budget_bytes - std::min(kNumWindows * window_bytes, budget_bytes / 2)),
         buffers{.window_bytes = window_bytes} {}
 
   std::uint64_t window_bytes;
@@ -307,7 +308,7 @@ Result<std::uint32_t> Execution::ProducePayload(const WriteItem& item, Worker& w
     }
     const auto count = static_cast<std::uint64_t>(NumElements(window.sizes));
     const MutableByteSpan gathered = worker.gathered.First(count * source_element);
-    CKPT_RETURN_IF_ERROR(worker.reader.Read(recipe, window, gathered));
+    CKPT_RETURN_IF_ERROR(worker.reader.ReadInOrder(recipe, item.box, window, gathered));
     ByteSpan payload = gathered;
     if (recipe.source_dtype != target.dtype) {
       const MutableByteSpan cast = worker.cast.First(count * target_element);

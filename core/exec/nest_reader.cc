@@ -1,9 +1,13 @@
 #include "core/exec/nest_reader.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "core/base/check.h"
 #include "core/base/scratch.h"
@@ -16,17 +20,47 @@ namespace ckpt {
 namespace {
 
 constexpr std::uint64_t kMinWideningBytes = 4 * kKiB;
+// Bytes read for each byte that is asked for: what needs no reading ahead, and what part of it
+// reading ahead has to leave, because it costs another copy.
+constexpr double kCheap = 1.5;
+constexpr double kWorthwhile = 0.75;
+
+// Whether the nest goes through its source in order where its target is written in order.
+bool KeepsOrder(const layout::Nest& nest) {
+  return std::ranges::is_sorted(nest.loops, [](const layout::Loop& a, const layout::Loop& b) {
+    return a.source_dim != b.source_dim ? a.source_dim < b.source_dim
+                                        : a.source_step > b.source_step;
+  });
+}
+
+// The parts of a recipe that fill a box.
+std::vector<layout::Nest> PartsInBox(const TensorRecipe& recipe, const Box& box) {
+  std::vector<layout::Nest> parts;
+  for (const layout::Nest& nest : recipe.nests) {
+    std::ranges::move(layout::ClipToTarget(nest, box), std::back_inserter(parts));
+  }
+  return layout::JoinNests(std::move(parts));
+}
+
+// Whether `box` lies in `whole`.
+bool Holds(const Box& whole, const Box& box) {
+  for (std::size_t d = 0; d < box.sizes.size(); ++d) {
+    const std::int64_t offset = box.offsets[d] - whole.offsets[d];
+    if (offset < 0 || offset + box.sizes[d] > whole.sizes[d]) return false;
+  }
+  return true;
+}
 
 }  // namespace
 
 std::uint64_t NestReader::ScratchBytes(std::uint64_t budget_bytes) {
-  return Gatherer::ScratchBytes(budget_bytes / 8 * 3);
+  return Gatherer::ScratchBytes(budget_bytes / 8);
 }
 
 NestReader::NestReader(const CheckpointSource& source, std::uint64_t budget_bytes)
-    : widening_bytes_(std::max(budget_bytes / 8, kMinWideningBytes)),
+    : budget_bytes_(budget_bytes),
       gatherer_(ScratchBytes(budget_bytes)),
-      chunks_(source, budget_bytes / 2) {}
+      chunks_(source, budget_bytes / 4) {}
 
 Status NestReader::ReadNest(const layout::Nest& nest, const Box& box, MutableByteSpan out) {
   const CheckpointIndex& index = chunks_.source().index();
@@ -50,11 +84,8 @@ bool NestReader::IsOf(DType dtype, const layout::Nest& nest) const {
 Status NestReader::AddBlockOfDtype(const TensorRecipe& recipe, DType dtype, const Box& block,
                                    MutableByteSpan out) {
   stored_.assign(NumBytes(block.sizes, dtype), std::byte{0});
-  for (const layout::Nest& nest : recipe.nests) {
-    if (!IsOf(dtype, nest)) continue;
-    for (const layout::Nest& part : layout::ClipToTarget(nest, block)) {
-      CKPT_RETURN_IF_ERROR(ReadNest(part, block, stored_));
-    }
+  for (const layout::Nest& part : PartsInBox(recipe, block)) {
+    if (IsOf(dtype, part)) CKPT_RETURN_IF_ERROR(ReadNest(part, block, stored_));
   }
   widened_.resize(out.size());
   CastElements(dtype, stored_, recipe.source_dtype, widened_);
@@ -67,9 +98,10 @@ Status NestReader::AddBlockOfDtype(const TensorRecipe& recipe, DType dtype, cons
 Status NestReader::AddOfDtype(const TensorRecipe& recipe, DType dtype, const Box& box,
                               MutableByteSpan out) {
   const std::uint64_t bytes_both = ElementBytes(recipe.source_dtype) + ElementBytes(dtype);
+  const std::uint64_t widening_bytes = std::max(budget_bytes_ / 8, kMinWideningBytes);
   std::uint64_t at = 0;  // blocks are contiguous in `out`
   return ForEachBlock(
-      box, static_cast<std::int64_t>(widening_bytes_ / bytes_both), [&](const Box& block) {
+      box, static_cast<std::int64_t>(widening_bytes / bytes_both), [&](const Box& block) {
         const std::uint64_t bytes = NumBytes(block.sizes, recipe.source_dtype);
         CKPT_RETURN_IF_ERROR(AddBlockOfDtype(recipe, dtype, block, out.subspan(at, bytes)));
         at += bytes;
@@ -89,17 +121,91 @@ Status NestReader::Read(const TensorRecipe& recipe, const Box& box, MutableByteS
   // Fill with zeros first; a nest of zeros then only counts its elements.
   if (has_gaps) std::fill(out.begin(), out.end(), std::byte{0});
   std::int64_t filled = 0;
-  for (const layout::Nest& nest : recipe.nests) {
-    for (const layout::Nest& part : layout::ClipToTarget(nest, box)) {
-      filled += layout::Volume(part);
-      if (IsOf(recipe.source_dtype, nest)) CKPT_RETURN_IF_ERROR(ReadNest(part, box, out));
-    }
+  for (const layout::Nest& part : PartsInBox(recipe, box)) {
+    filled += layout::Volume(part);
+    if (IsOf(recipe.source_dtype, part)) CKPT_RETURN_IF_ERROR(ReadNest(part, box, out));
   }
   for (const DType dtype : others) CKPT_RETURN_IF_ERROR(AddOfDtype(recipe, dtype, box, out));
   if (filled != NumElements(box.sizes)) {
     return Error(ErrorKind::kInternal, "the recipe does not fill its box exactly once")
         .Expected(FormatBox(box));
   }
+  return OkStatus();
+}
+
+Result<std::uint64_t> NestReader::BytesToRead(const TensorRecipe& recipe, const Box& box) const {
+  const CheckpointIndex& index = chunks_.source().index();
+  std::uint64_t bytes = 0;
+  for (const layout::Nest& nest : PartsInBox(recipe, box)) {
+    if (nest.is_zero_fill()) continue;
+    const GlobalTensor& tensor = index.tensors()[nest.source];
+    CKPT_RETURN_IF_ERROR(ForEachStoredPart(
+        index, tensor, index.chunks(tensor), nest,
+        [&](const Chunk& /*chunk*/, const Box& stored, std::span<const layout::Nest> parts) {
+          // Where the chunk lies is not asked: that may decode it.
+          const Dims strides = ContiguousStrides(stored.sizes);
+          for (const layout::Nest& part : parts) {
+            bytes += BytesOfReads(CopyOfPart(part, stored, strides, tensor.dtype, box),
+                                  ScratchBytes(budget_bytes_));
+          }
+          return OkStatus();
+        }));
+  }
+  return bytes;
+}
+
+Result<Box> NestReader::BoxToRead(const TensorRecipe& recipe, const Box& whole,
+                                  const Box& box) const {
+  if (box == whole || std::ranges::all_of(recipe.nests, KeepsOrder)) return box;
+  const std::uint64_t element_bytes = ElementBytes(recipe.source_dtype);
+  const auto max_elements = static_cast<std::int64_t>(budget_bytes_ / 2 / element_bytes);
+  // Bytes read for each byte that is asked for.
+  const auto cost = [&](const Box& candidate) -> Result<double> {
+    CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, BytesToRead(recipe, candidate));
+    return static_cast<double>(bytes) /
+           static_cast<double>(NumBytes(candidate.sizes, recipe.source_dtype));
+  };
+  CKPT_ASSIGN_OR_RETURN(double least, cost(box));
+  Box best = box;
+  Box candidate = box;
+  // Wider by one dim after the other, while it is contiguous in `whole`.
+  for (std::size_t d = box.sizes.size(); d-- > 0 && least > kCheap;) {
+    if (candidate.offsets[d] == whole.offsets[d] && candidate.sizes[d] == whole.sizes[d]) continue;
+    const std::int64_t room = whole.offsets[d] + whole.sizes[d] - candidate.offsets[d];
+    const std::int64_t own = candidate.sizes[d];
+    const std::int64_t fitting = max_elements / (NumElements(candidate.sizes) / own) / own * own;
+    candidate.sizes[d] = std::clamp(fitting, own, room);
+    CKPT_ASSIGN_OR_RETURN(const double candidate_cost, cost(candidate));
+    if (candidate_cost < least * kWorthwhile) {
+      least = candidate_cost;
+      best = candidate;
+    }
+    if (candidate.sizes[d] != whole.sizes[d]) break;
+  }
+  return best;
+}
+
+Status NestReader::ReadInOrder(const TensorRecipe& recipe, const Box& whole, const Box& box,
+                               MutableByteSpan out) {
+  if (!ahead_box_ || !Holds(*ahead_box_, box)) {
+    ahead_box_.reset();
+    CKPT_ASSIGN_OR_RETURN(const Box wider, BoxToRead(recipe, whole, box));
+    if (wider == box) return Read(recipe, box, out);
+    CKPT_RETURN_IF_ERROR(
+        Read(recipe, wider, ahead_.First(NumBytes(wider.sizes, recipe.source_dtype))));
+    ahead_box_ = wider;
+  }
+  const Dims strides = ContiguousStrides(ahead_box_->sizes);
+  const std::uint64_t element_bytes = ElementBytes(recipe.source_dtype);
+  std::int64_t first = 0;
+  for (std::size_t d = 0; d < strides.size(); ++d) {
+    first += (box.offsets[d] - ahead_box_->offsets[d]) * strides[d];
+  }
+  const MutableByteSpan ahead = ahead_.First(NumBytes(ahead_box_->sizes, recipe.source_dtype));
+  CopyStrided(
+      MakeBoxCopy(box.sizes, element_bytes, static_cast<std::uint64_t>(first) * element_bytes,
+                  strides, 0, ContiguousStrides(box.sizes)),
+      ahead.data(), out.data());
   return OkStatus();
 }
 
@@ -110,10 +216,11 @@ Status StreamRecipe(const CheckpointSource& source, const TensorRecipe& recipe, 
   const auto bytes_of = [&](DimsView sizes) { return NumBytes(sizes, recipe.source_dtype); };
   NestReader reader(source, budget_bytes / 2);
   Scratch buffer;
-  return ForEachBlock(WholeBox(shape), static_cast<std::int64_t>(block_bytes / element_bytes),
+  const Box whole = WholeBox(shape);
+  return ForEachBlock(whole, static_cast<std::int64_t>(block_bytes / element_bytes),
                       [&](const Box& block) {
                         const MutableByteSpan bytes = buffer.First(bytes_of(block.sizes));
-                        CKPT_RETURN_IF_ERROR(reader.Read(recipe, block, bytes));
+                        CKPT_RETURN_IF_ERROR(reader.ReadInOrder(recipe, whole, block, bytes));
                         return sink(bytes);
                       });
 }

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "core/base/result.h"
+#include "core/base/scratch.h"
 #include "core/checkpoint/read.h"
 #include "core/checkpoint/source.h"
 #include "core/plan/conversion_plan.h"
@@ -16,19 +18,30 @@ namespace ckpt {
 // For one thread.
 class NestReader {
  public:
-  // Half of `budget_bytes` limits scratch memory, the other half decoded items. Widening tensors of
-  // other dtypes uses an eighth of the whole budget, but at least some KiB.
+  // Half of `budget_bytes` limits what is read ahead, a quarter decoded items. Reads that serve
+  // several runs and widening tensors of other dtypes use an eighth each, but at least some KiB.
   NestReader(const CheckpointSource& source, std::uint64_t budget_bytes);
 
   // The largest read that serves several runs, under this budget (PlanReads).
   [[nodiscard]] static std::uint64_t ScratchBytes(std::uint64_t budget_bytes);
 
-  // Starts another target tensor: forgets where the chunks of earlier sources lie.
-  void Reset() { chunks_.Clear(); }
+  // Starts another target tensor: forgets where the chunks of earlier sources lie, and what was
+  // read ahead.
+  void Reset() {
+    chunks_.Clear();
+    ahead_box_.reset();
+  }
 
   // Writes the elements of `box` of the target into `out`, in C order and in the recipe's source
   // dtype. Errors: those of TensorReader; kInternal if the recipe does not fill the box.
   Status Read(const TensorRecipe& recipe, const Box& box, MutableByteSpan out);
+
+  // The same for a box of `whole`, all of which is asked for in order, as ForEachBlock cuts it. Where
+  // the source lies in another order, as that of a transpose does, the bytes of a box lie scattered
+  // among those of many others. Then the boxes that lie together are read ahead, as far as the
+  // budget allows, so that the source is read about once.
+  Status ReadInOrder(const TensorRecipe& recipe, const Box& whole, const Box& box,
+                     MutableByteSpan out);
 
   [[nodiscard]] std::uint64_t bytes_read() const { return gatherer_.bytes_read(); }
 
@@ -40,13 +53,21 @@ class NestReader {
   Status AddOfDtype(const TensorRecipe& recipe, DType dtype, const Box& box, MutableByteSpan out);
   Status ReadNest(const layout::Nest& nest, const Box& box, MutableByteSpan out);
 
+  // What to read where `box` is asked for: itself, or as much of `whole` behind it as makes the
+  // reads cheaper.
+  Result<Box> BoxToRead(const TensorRecipe& recipe, const Box& whole, const Box& box) const;
+  // The bytes that reading a box takes from files.
+  Result<std::uint64_t> BytesToRead(const TensorRecipe& recipe, const Box& box) const;
+
   // One block of AddOfDtype.
   Status AddBlockOfDtype(const TensorRecipe& recipe, DType dtype, const Box& block,
                          MutableByteSpan out);
 
-  std::uint64_t widening_bytes_;
-  Bytes stored_;   // a block in the source's dtype
-  Bytes widened_;  // the same in the recipe's dtype
+  std::uint64_t budget_bytes_;
+  Bytes stored_;                  // a block in the source's dtype
+  Bytes widened_;                 // the same in the recipe's dtype
+  Scratch ahead_;                 // what was read ahead
+  std::optional<Box> ahead_box_;  // of the current target
   Gatherer gatherer_;
   LocatedChunks chunks_;
 };

@@ -1,6 +1,7 @@
 #include "core/layout/affine.h"
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -133,6 +134,37 @@ Box Bounds(Nest nest) {
   return box;
 }
 
+// The dim along which `b` lies further than `a`, and by how much. Nothing: not along one dim.
+std::optional<std::pair<int, std::int64_t>> DistanceAlongDim(const Dims& a, const Dims& b) {
+  if (a.size() != b.size()) return std::nullopt;
+  const auto [at_a, at_b] = std::ranges::mismatch(a, b);
+  if (at_a == a.end() || *at_b <= *at_a) return std::nullopt;
+  if (!std::equal(at_a + 1, a.end(), at_b + 1, b.end())) return std::nullopt;
+  return std::pair(static_cast<int>(at_a - a.begin()), *at_b - *at_a);
+}
+
+// The loop of two iterations that goes from `a` to `b`, if there is one.
+std::optional<Loop> LoopBetween(const Nest& a, const Nest& b) {
+  if (a.source != b.source || a.is_zero_fill() || a.loops != b.loops) return std::nullopt;
+  const auto target = DistanceAlongDim(a.target_origin, b.target_origin);
+  const auto source = DistanceAlongDim(a.source_origin, b.source_origin);
+  if (!target || !source) return std::nullopt;
+  return Loop{2, target->first, target->second, source->first, source->second};
+}
+
+// Whether the loops along `dim` are a mixed radix.
+template <typename Side>
+bool IsMixedRadix(std::vector<Loop> loops, int dim) {
+  std::erase_if(loops, [&](const Loop& loop) { return Side::Dim(loop) != dim; });
+  std::ranges::sort(loops, {}, [](const Loop& loop) { return Side::Step(loop); });
+  std::int64_t reach = 0;
+  for (const Loop& loop : loops) {
+    if (Side::Step(loop) <= reach) return false;
+    reach += (loop.extent - 1) * Side::Step(loop);
+  }
+  return true;
+}
+
 }  // namespace
 
 std::int64_t Volume(const Nest& nest) {
@@ -180,6 +212,31 @@ std::vector<Nest> ClipToTarget(const Nest& nest, const Box& box) {
 }
 std::vector<Nest> ClipToSource(const Nest& nest, const Box& box) {
   return Clip<SourceSide>(nest, box);
+}
+
+std::vector<Nest> JoinNests(std::vector<Nest> nests) {
+  std::vector<Nest> joined;
+  for (std::size_t i = 0; i < nests.size();) {
+    std::size_t end = i + 1;
+    std::optional<Loop> loop;
+    if (end < nests.size()) loop = LoopBetween(nests[i], nests[end]);
+    if (loop) {
+      ++end;
+      while (end < nests.size() && LoopBetween(nests[end - 1], nests[end]) == loop) ++end;
+      loop->extent = static_cast<std::int64_t>(end - i);
+      Nest whole = nests[i];
+      whole.loops.push_back(*loop);
+      if (IsMixedRadix<TargetSide>(whole.loops, loop->target_dim) &&
+          IsMixedRadix<SourceSide>(whole.loops, loop->source_dim)) {
+        Normalize(whole);
+        joined.push_back(std::move(whole));
+        i = end;
+        continue;
+      }
+    }
+    joined.push_back(std::move(nests[i++]));
+  }
+  return joined;
 }
 
 Box TargetBounds(const Nest& nest) { return Bounds<TargetSide>(nest); }

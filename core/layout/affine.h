@@ -64,6 +64,10 @@ void Normalize(Nest& nest);
 [[nodiscard]] std::vector<Nest> ClipToTarget(const Nest& nest, const Box& box);
 [[nodiscard]] std::vector<Nest> ClipToSource(const Nest& nest, const Box& box);
 
+// The same copies in fewer nests: neighbours that differ by equal distances along one dim of each
+// side, as gate and up of interleaved columns do, become one nest with a loop more.
+[[nodiscard]] std::vector<Nest> JoinNests(std::vector<Nest> nests);
+
 // The smallest box that holds every target (source) element of the nest.
 [[nodiscard]] Box TargetBounds(const Nest& nest);
 [[nodiscard]] Box SourceBounds(const Nest& nest);

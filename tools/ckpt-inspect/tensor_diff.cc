@@ -58,14 +58,15 @@ enum class WhichSide : std::uint8_t { kA, kB };
 // A block of one side, in the dtype in which it is compared.
 Result<ByteSpan> ReadAsked(const TensorAsked& asked, const Box& block, NestReader& reader,
                            Scratch& into, Scratch& read) {
+  const Box whole = WholeBox(asked.shape);
   const DType stored = asked.recipe.source_dtype;
   const MutableByteSpan bytes = into.First(NumBytes(block.sizes, asked.dtype));
   if (stored == asked.dtype) {
-    CKPT_RETURN_IF_ERROR(reader.Read(asked.recipe, block, bytes));
+    CKPT_RETURN_IF_ERROR(reader.ReadInOrder(asked.recipe, whole, block, bytes));
     return ByteSpan(bytes);
   }
   const MutableByteSpan exact = read.First(NumBytes(block.sizes, stored));
-  CKPT_RETURN_IF_ERROR(reader.Read(asked.recipe, block, exact));
+  CKPT_RETURN_IF_ERROR(reader.ReadInOrder(asked.recipe, whole, block, exact));
   CastElements(stored, exact, asked.dtype, bytes);
   return ByteSpan(bytes);
 }

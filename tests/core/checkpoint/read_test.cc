@@ -200,6 +200,31 @@ TEST(Read, AnyChunkingAndStorageOrderGivesTheSameTensor) {
   }
 }
 
+TEST(PlanReads, TheirBytesAreCountedWithoutThem) {
+  std::mt19937_64 rng(5);
+  for (int round = 0; round < 500; ++round) {
+    StridedCopy copy{.loops = {}, .run_bytes = 1 + rng() % 100};
+    std::uint64_t span = copy.run_bytes;
+    for (std::size_t d = rng() % 4; d > 0; --d) {
+      const std::uint64_t gap = rng() % 3 == 0 ? rng() % 200'000 : rng() % 50;
+      const std::int64_t step = static_cast<std::int64_t>(span + gap);
+      copy.loops.insert(copy.loops.begin(), {.extent = static_cast<std::int64_t>(2 + rng() % 20),
+                                             .src_step = rng() % 10 == 0 ? 0 : step,
+                                             .dst_step = step});
+      span = copy.SourceSpan();
+    }
+    const std::uint64_t scratch = 100 + rng() % 1'000'000;
+    std::uint64_t bytes = 0;
+    ASSERT_THAT(PlanReads(copy, scratch,
+                          [&](const FileRead& read) {
+                            bytes += read.size_bytes;
+                            return OkStatus();
+                          }),
+                IsOk());
+    EXPECT_EQ(BytesOfReads(copy, scratch), bytes) << round;
+  }
+}
+
 TEST(Read, AHoleIsAnError) {
   MemorySource source;
   IndexBuilder builder;

@@ -9,6 +9,7 @@
 #include "core/base/units.h"
 #include "core/checkpoint/memory_source.h"
 #include "core/layout/affine.h"
+#include "core/tensor/blocks.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt {
@@ -123,6 +124,92 @@ TEST_F(MixedTest, WidensWithinTheBudget) {
   EXPECT_LE(UsedBytes() - before, 512 * kKiB);
   EXPECT_LE(upper_->most_used_bytes() - before, 512 * kKiB);
 }
+
+constexpr std::int64_t kExperts = 2;
+constexpr std::int64_t kIn = 1000;
+constexpr std::int64_t kOut = 600;
+constexpr std::uint64_t kExpertBytes = kIn * 2 * kOut * sizeof(std::uint16_t);
+
+// Matrices stored as they are multiplied, the columns of two of them by turns, and wanted
+// transposed, one behind the other.
+class TransposedTest : public ::testing::Test {
+ protected:
+  TransposedTest() {
+    Bytes stored(kExperts * kExpertBytes);
+    for (std::size_t i = 0; i < stored.size() / sizeof(std::uint16_t); ++i) {
+      const auto value = static_cast<std::uint16_t>(i * 40503 >> 8);
+      std::memcpy(stored.data() + i * sizeof value, &value, sizeof value);
+    }
+    stored_ = stored;
+    file_ = std::make_shared<WatchingFile>(std::move(stored));
+    const Dims shape = {kExperts, kIn, 2 * kOut};
+    IndexBuilder builder;
+    builder.AddTensor("gate_up", DType::kBfloat16, shape);
+    builder.AddChunk(WholeBox(shape), builder.AddFile("f"), builder.AddEncoding("raw"), 0,
+                     NumBytes(shape, DType::kBfloat16));
+    source_ = MakePartialSource(builder.Build().value(), {file_}).value();
+    recipe_.source_dtype = DType::kBfloat16;
+    for (std::int64_t half = 0; half < 2; ++half) {
+      recipe_.nests.push_back({0,
+                               {0, half * kOut, 0},
+                               {0, 0, half},
+                               {{kExperts, 0, 1, 0, 1}, {kOut, 1, 1, 2, 2}, {kIn, 2, 1, 1, 1}}});
+    }
+  }
+  [[nodiscard]] std::uint16_t Stored(std::int64_t expert, std::int64_t in, std::int64_t out) const {
+    std::uint16_t value = 0;
+    const std::int64_t at = (expert * kIn + in) * 2 * kOut + out % kOut * 2 + out / kOut;
+    std::memcpy(&value, stored_.data() + static_cast<std::size_t>(at) * sizeof value, sizeof value);
+    return value;
+  }
+  // Reads everything in windows of some rows and looks at each element. Returns how often each byte
+  // of the file was read.
+  double TimesRead(std::uint64_t budget) {
+    const std::uint64_t before = UsedBytes();
+    NestReader reader(*source_, budget);
+    std::vector<std::uint16_t> out(7 * kIn);
+    const Box whole = WholeBox(Dims{kExperts, 2 * kOut, kIn});
+    EXPECT_THAT(ForEachBlock(whole, 7 * kIn,
+                             [&](const Box& box) {
+                               const std::span window(
+                                   out.data(), static_cast<std::size_t>(NumElements(box.sizes)));
+                               CKPT_RETURN_IF_ERROR(reader.ReadInOrder(
+                                   recipe_, whole, box, std::as_writable_bytes(window)));
+                               for (std::int64_t row = 0; row < box.sizes[1]; ++row) {
+                                 for (std::int64_t in = 0; in < kIn; ++in) {
+                                   if (window[static_cast<std::size_t>(row * kIn + in)] !=
+                                       Stored(box.offsets[0], in, box.offsets[1] + row)) {
+                                     return Error(ErrorKind::kValueMismatch, FormatBox(box));
+                                   }
+                                 }
+                               }
+                               return OkStatus();
+                             }),
+                IsOk());
+    EXPECT_LE(file_->most_used_bytes() - before, budget + out.size() * sizeof(std::uint16_t));
+    return static_cast<double>(reader.bytes_read()) / (kExperts * kExpertBytes);
+  }
+
+  Bytes stored_;
+  std::shared_ptr<WatchingFile> file_;
+  std::unique_ptr<CheckpointSource> source_;
+  TensorRecipe recipe_;
+};
+
+TEST_F(TransposedTest, ReadsEachByteOnceWhereAMatrixFitsTheBudget) {
+  EXPECT_EQ(TimesRead(8 * kMiB), 1.0);   // a matrix at a time
+  EXPECT_EQ(TimesRead(64 * kMiB), 1.0);  // all of them
+}
+
+// Half of 2 MiB holds 43 % of a matrix. Of three parts the second has columns of both, which are read
+// one after the other.
+TEST_F(TransposedTest, ReadsAsOftenAsPartsOfAMatrixFitTheBudget) {
+  const double times = TimesRead(2 * kMiB);
+  EXPECT_GT(times, 1.0);
+  EXPECT_LE(times, 4.0);
+}
+
+TEST_F(TransposedTest, ReadsInOrderWithAlmostNoBudget) { EXPECT_GT(TimesRead(512 * kKiB), 3.0); }
 
 }  // namespace
 }  // namespace ckpt

@@ -1,5 +1,6 @@
 #include "core/layout/affine.h"
 
+#include <algorithm>
 #include <random>
 #include <set>
 #include <utility>
@@ -104,6 +105,51 @@ TEST(AffineProperty, ClippingKeepsExactlyTheElementsInTheBox) {
       for (const Loop& loop : part.loops) ASSERT_GT(loop.extent, 1);
     }
   }
+}
+
+// Every iteration of one loop as a nest of its own.
+std::vector<Nest> Unrolled(const Nest& nest, std::size_t which) {
+  Nest one = nest;
+  const Loop loop = one.loops[which];
+  one.loops.erase(one.loops.begin() + static_cast<std::ptrdiff_t>(which));
+  std::vector<Nest> nests;
+  for (std::int64_t i = 0; i < loop.extent; ++i) {
+    nests.push_back(one);
+    one.target_origin[static_cast<std::size_t>(loop.target_dim)] += loop.target_step;
+    one.source_origin[static_cast<std::size_t>(loop.source_dim)] += loop.source_step;
+  }
+  return nests;
+}
+
+TEST(AffineProperty, JoiningUndoesUnrolling) {
+  std::mt19937_64 rng(3);
+  for (int i = 0; i < 2000; ++i) {
+    Nest nest = RandomNest(rng);
+    Normalize(nest);
+    for (std::size_t k = 0; k < nest.loops.size(); ++k) {
+      ASSERT_EQ(JoinNests(Unrolled(nest, k)), std::vector<Nest>{nest}) << FormatNest(nest);
+    }
+  }
+}
+
+TEST(AffineProperty, JoiningKeepsEveryPairOfElements) {
+  std::mt19937_64 rng(4);
+  for (int i = 0; i < 2000; ++i) {
+    Nest nest = RandomNest(rng);
+    Normalize(nest);
+    if (nest.loops.empty()) continue;
+    std::vector<Nest> nests = Unrolled(nest, rng() % nest.loops.size());
+    std::shuffle(nests.begin(), nests.end(), rng);
+    nests.push_back(RandomNest(rng));
+    ASSERT_EQ(PairsOf(JoinNests(nests)), PairsOf(nests)) << FormatNest(nest);
+  }
+}
+
+TEST(Affine, JoinsNoNestsThatReachIntoEachOther) {
+  // Three elements each, one apart: a loop over both would be no mixed radix.
+  const std::vector<Nest> nests = {{0, {0}, {0}, {{3, 0, 2, 0, 2}}},
+                                   {0, {1}, {3}, {{3, 0, 2, 0, 2}}}};
+  EXPECT_EQ(JoinNests(nests), nests);
 }
 
 TEST(Affine, CutsAMixedRadixIntervalIntoFewParts) {
