@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """hf-to-fsdp, with its proof and without, against cp of the same bytes, in turn, all made durable; peak memory under a small budget.
 
-    bench_convert.py --bin build/release/bin [--gb 8] [--runs 3] [--work DIR] [--budget 64MiB] [--cold]
+    bench_convert.py --bin build/release/bin [--gb 8] [--runs 3] [--work DIR] [--budget 64MiB] [--cold] [--gpt-oss] [--other BIN]
 
 Prints one JSON document. `ratio` is our throughput without the proof over that of cp, `proved_ratio` with it: medians over the
 rounds of the ratios within each. `--cold` empties the page cache before every run (needs root), else the source was read once
 before and lies in it as far as memory allows. The ceilings stand beside it: writing the same number of bytes, sequentially, with fsync,
-through the page cache and past it, and reading them past it.
+through the page cache and past it, and reading them past it. `--gpt-oss`: a repository that stores experts transposed.
+`--other`: the programs of another build, run as well, in turn with the rest.
 """
 import argparse
 import json
@@ -58,22 +59,29 @@ def main():
     parser.add_argument("--work", type=pathlib.Path, help="where the files go (default: the temporary directory)")
     parser.add_argument("--budget", default="64MiB")
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--gpt-oss", action="store_true")
+    parser.add_argument("--other", type=pathlib.Path)
     args = parser.parse_args()
 
     with tempfile.TemporaryDirectory(dir=args.work, prefix="ckptkit-bench-") as scratch:
         scratch = pathlib.Path(scratch)
         source = scratch / "hf"
-        model = make_model.make(source, args.gb * 1e9, max(args.gb / 4, 0.01) * 1e9)
+        model = make_model.make(source, args.gb * 1e9, max(args.gb / 4, 0.01) * 1e9, is_gpt_oss=args.gpt_oss)
         size = measure.size_below(source)
-        command = [args.bin / "ckpt-convert", "hf-to-fsdp", "--memory-budget", args.budget, source]
+
+        def convert(folder, target, *options):
+            return measure.run([folder / "ckpt-convert", "hf-to-fsdp", "--memory-budget", args.budget, source, target, *options])
+
         sides = {
-            "ours": lambda target: measure.run([*command, target, "--no-verify"]),
+            "ours": lambda target: convert(args.bin, target, "--no-verify"),
             "cp": lambda target: copy(source, target),
-            "proved": lambda target: measure.run([*command, target]),
+            "proved": lambda target: convert(args.bin, target),
             "write": lambda target: write_only(source, target),
             "write_direct": lambda target: write_only(source, target, "oflag=direct"),
             "read_direct": lambda target: read_only(source, target),
         }
+        if args.other:
+            sides |= {"other": lambda target: convert(args.other, target, "--no-verify"), "other_proved": lambda target: convert(args.other, target)}
         runs = {name: [] for name in sides}
         if not args.cold:
             for path in measure.files_below(source):
