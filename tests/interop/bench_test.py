@@ -59,7 +59,7 @@ def test_reshard(tmp_path):
 
 def test_diff(tmp_path):
     result = bench("diff", "--gb", "0.05", "--runs", "1", "--work", tmp_path)
-    assert set(result["cases"]) == {"equal", "different", "names"}
+    assert set(result["cases"]) == {"equal", "different", "names", "torch_dist", "dcp", "transposed"}
 
 
 def test_plan(tmp_path):
