@@ -1,12 +1,16 @@
 #include "converters/verbs/comparison.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "converters/verbs/internal/compare_runs.h"
 #include "converters/verbs/internal/pair_models.h"
+#include "converters/verbs/internal/vocabulary_padding.h"
 #include "converters/verbs/model_source.h"
 #include "converters/verbs/training_state.h"
 #include "core/checkpoint/validate.h"
@@ -109,6 +113,43 @@ bool HaveOtherOptimizerKeys(const Opened& a, const Opened& b) {
   });
 }
 
+// What both sides keep beside the model under one key is compared as it is stored: tensors as pairs,
+// objects by whoever reads them.
+void PairBookkeeping(const CheckpointIndex& a, const CheckpointIndex& b, Comparison& comparison) {
+  std::set<std::string, std::less<>> compared;
+  for (const LeftOutEntry& entry : comparison.a.left_out) {
+    const auto is_same = [&](const LeftOutEntry& other) { return other.key == entry.key; };
+    if (std::ranges::none_of(comparison.b.left_out, is_same)) continue;
+    const GlobalTensor* const in_a = a.FindTensor(entry.key);
+    const GlobalTensor* const in_b = b.FindTensor(entry.key);
+    if (in_a != nullptr && in_b != nullptr && entry.is_bookkeeping) {
+      comparison.pairs.push_back(
+          {.key = entry.key,
+           .a = AskAsStored(a, static_cast<std::size_t>(in_a - a.tensors().data())),
+           .b = AskAsStored(b, static_cast<std::size_t>(in_b - b.tensors().data()))});
+      compared.insert(entry.key);
+    } else if (a.FindObject(entry.key) != nullptr && b.FindObject(entry.key) != nullptr) {
+      compared.insert(entry.key);
+    }
+  }
+  for (SideRest* const rest : {&comparison.a, &comparison.b}) {
+    std::erase_if(rest->left_out,
+                  [&](const LeftOutEntry& entry) { return compared.contains(entry.key); });
+  }
+}
+
+// Whether what says the arguments of both runs are objects of one key.
+bool HaveSameArguments(const TrainingState& a, const TrainingState& b) {
+  const auto is_of_run = [&](const ObjectEntry& object) {
+    const auto begins = [&](const std::string& beginning) {
+      return object.key.starts_with(beginning);
+    };
+    return std::ranges::any_of(a.objects, begins) && std::ranges::any_of(b.objects, begins) &&
+           b.weights.source().index().FindObject(object.key) != nullptr;
+  };
+  return std::ranges::any_of(a.weights.source().index().objects(), is_of_run);
+}
+
 Status CompareModels(Storage& storage, const CompareOptions& options, const ModelSource& a,
                      const ModelSource& b, Comparison& comparison) {
   comparison.is_of_models = true;
@@ -131,6 +172,12 @@ Status CompareModels(Storage& storage, const CompareOptions& options, const Mode
   CKPT_ASSIGN_OR_RETURN(const std::optional<TrainingState> run_b,
                         UnderstandRun(storage, b, options, comparison.b));
   if (run_a && run_b) comparison.b.not_a_run = CompareRuns({a, *run_a}, {b, *run_b}, comparison);
+  if (comparison.run) comparison.run->has_same_arguments = HaveSameArguments(*run_a, *run_b);
+  PairBookkeeping(a.source().index(), b.source().index(), comparison);
+  for (const auto& [model, rest] : {std::pair(&a, &comparison.a), std::pair(&b, &comparison.b)}) {
+    CKPT_ASSIGN_OR_RETURN(std::vector<LeftOutEntry> padding, FindPadding(*model));
+    std::ranges::move(padding, std::back_inserter(rest->left_out));
+  }
   std::ranges::sort(comparison.pairs, {}, &TensorPair::key);
   return OkStatus();
 }

@@ -38,8 +38,10 @@ struct TensorPair {
 
 // What one side has that takes no part.
 struct SideRest {
-  std::vector<TensorAsked> only;       // the other side lacks them; in byte order of the key
-  std::vector<LeftOutEntry> left_out;  // if models are compared: what is no weight of the model
+  std::vector<TensorAsked> only;  // the other side lacks them; in byte order of the key
+  // If models are compared: what is no weight of the model and takes no part, padding of vocabularies
+  // among it. Not what both sides keep under one key, like random states of one container.
+  std::vector<LeftOutEntry> left_out;
   // Tensors that no reader may deliver, and why. They are in no other list.
   std::vector<Problem> unreadable;
   Status not_a_model;      // why it is not understood as a model, if that was tried
@@ -58,14 +60,15 @@ struct DifferentSetting {
   std::string first_tensor = {};
 };
 
-// How often the optimizer updated, what its groups, the schedule and the progress say. The
-// arguments of the runs and their random states are not compared.
+// How often the optimizer updated, what its groups, the schedule and the progress say.
 struct RunComparison {
   std::vector<DifferentSetting> different;  // in byte order of the name
   std::vector<std::string> compared;        // names that both sides say, in byte order
   std::vector<std::string> only_a;          // names that one side says
   std::vector<std::string> only_b;
   Status groups_unknown;  // why those of groups are not compared
+  // Whether both keep the arguments of the runs in objects of one key: these can be compared.
+  bool has_same_arguments = false;
 };
 
 // A pure function of both checkpoints' metadata.
@@ -88,7 +91,8 @@ struct CompareOptions {
 // Checkpoints whose tensors have the same keys are compared as they are stored. Others are compared
 // as models if both are understood and have different namings, or forms of one: by weights, B in
 // the names and shapes of A. Rows that pad a vocabulary are zeros on both sides then, and copies
-// that a side stores of other tensors (a tied head) are pairs of their own. What is no model, or
+// that a side stores of other tensors (a tied head) are pairs of their own, and so is what both keep
+// beside the model under one key (random states). What is no model, or
 // has A's own naming, is compared as it is stored, unless both keep an optimizer under other keys.
 //
 // If both models are training runs, so is all that their optimizers keep: moments and exact

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -209,9 +210,27 @@ void AppendSettings(const RunComparison& run, JsonWriter& json) {
   json.End().End();
 }
 
-// What of a run takes no part, one line each.
+// What takes no part, by the reason, one line each: "random number generators: 5 entries of A".
+void AddLeftOut(const Comparison& comparison, std::vector<std::string>& lines) {
+  std::map<std::string, std::vector<std::string>> sides;  // by the reason
+  for (const auto& [side, rest] : {std::pair('A', &comparison.a), std::pair('B', &comparison.b)}) {
+    std::map<std::string_view, std::vector<const LeftOutEntry*>> entries;
+    for (const LeftOutEntry& entry : rest->left_out) entries[entry.why].push_back(&entry);
+    for (const auto& [why, of_side] : entries) {
+      sides[std::string(why)].push_back(
+          of_side.size() == 1 ? fmt::format("{} of {}", of_side.front()->key, side)
+                              : fmt::format("{} entries of {}", of_side.size(), side));
+    }
+  }
+  for (const auto& [why, of_sides] : sides) {
+    lines.push_back(fmt::format("{}: {}", why, fmt::join(of_sides, ", ")));
+  }
+}
+
+// What takes no part, one line each.
 std::vector<std::string> NotCompared(const Comparison& comparison) {
   std::vector<std::string> lines;
+  AddLeftOut(comparison, lines);
   if (!comparison.run) {
     for (const auto& [side, rest, other, of_other] :
          {std::tuple('A', &comparison.a, 'B', &comparison.b),
@@ -239,7 +258,7 @@ std::vector<std::string> NotCompared(const Comparison& comparison) {
     lines.push_back(fmt::format("the settings of the runs: of {}, {}", side,
                                 rest->no_settings.first().message));
   }
-  lines.push_back("the arguments of the runs");
+  if (!comparison.run->has_same_arguments) lines.push_back("the arguments of the runs");
   if (!comparison.run->groups_unknown.ok()) {
     lines.push_back("the optimizers' groups: " + comparison.run->groups_unknown.first().message);
   }
@@ -378,12 +397,6 @@ void PrintDifferences(const Differences& findings, cli::Streams& streams) {
   if (comparison.run) PrintSettings(*comparison.run, streams);
   PrintObjects(findings.objects, streams);
   PrintProblemList(findings.problems, streams);
-  for (const auto& [side, rest] : {std::pair('A', &comparison.a), std::pair('B', &comparison.b)}) {
-    if (rest->left_out.empty()) continue;
-    streams.out.Write(
-        fmt::format("{} entries of {} are no {}\n", rest->left_out.size(), side,
-                    comparison.run ? "part of what is compared" : "weights of the model"));
-  }
   for (const std::string& line : NotCompared(comparison)) {
     streams.out.Write("not compared: " + EscapeControls(line) + "\n");
   }

@@ -32,37 +32,63 @@ Result<bool> IsZero(const CheckpointSource& source, const GlobalTensor& tensor, 
   return is_zero;
 }
 
-}  // namespace
+// A stored tensor and its padding.
+struct PaddedTensor {
+  const GlobalTensor* stored = nullptr;
+  std::vector<Box> padding;
+  std::uint64_t padding_bytes = 0;
+};
 
-Result<std::vector<LeftOutEntry>> FindUsedPadding(const ModelSource& model,
-                                                  std::uint64_t memory_budget_bytes) {
+Result<std::vector<PaddedTensor>> FindPaddedTensors(const ModelSource& model) {
+  std::vector<PaddedTensor> padded;
+  if (!model.family) return padded;
   // The source under its own naming: what only zeros fill there is padding.
-  if (!model.family) return std::vector<LeftOutEntry>();
   CKPT_ASSIGN_OR_RETURN(const ModelView own,
                         ViewModel(model, model.match.layout.naming, model.match.layout.choices));
   std::map<std::string_view, std::size_t> recipe_of;
   for (std::size_t t = 0; t < own.tensors.size(); ++t) recipe_of[own.tensors[t].key] = t;
-
-  std::vector<LeftOutEntry> used;
   for (std::size_t t = 0; t < own.layout.tensors.size(); ++t) {
     const std::uint32_t position = model.match.positions[t];
     const std::string key = own.layout.Key(own.layout.tensors[t]);
     const auto recipe = recipe_of.find(key);
     if (position == layout::SourceMatch::kAbsent || recipe == recipe_of.end()) continue;
-    const GlobalTensor& stored = model.source().index().tensors()[position];
-    std::uint64_t padding_bytes = 0;
-    bool is_used = false;
+    PaddedTensor tensor{.stored = &model.source().index().tensors()[position], .padding = {}};
     for (const layout::Nest& nest : own.recipes[recipe->second].nests) {
       if (!nest.is_zero_fill()) continue;
-      padding_bytes +=
-          static_cast<std::uint64_t>(layout::Volume(nest)) * ElementBytes(stored.dtype);
-      CKPT_ASSIGN_OR_RETURN(
-          const bool is_zero,
-          IsZero(model.source(), stored, layout::TargetBounds(nest), memory_budget_bytes));
+      tensor.padding.push_back(layout::TargetBounds(nest));
+      tensor.padding_bytes +=
+          static_cast<std::uint64_t>(layout::Volume(nest)) * ElementBytes(tensor.stored->dtype);
+    }
+    if (!tensor.padding.empty()) padded.push_back(std::move(tensor));
+  }
+  return padded;
+}
+
+}  // namespace
+
+Result<std::vector<LeftOutEntry>> FindPadding(const ModelSource& model) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<PaddedTensor> padded, FindPaddedTensors(model));
+  std::vector<LeftOutEntry> entries;
+  for (const PaddedTensor& tensor : padded) {
+    entries.push_back({tensor.stored->key, tensor.padding_bytes, "rows that pad the vocabulary"});
+  }
+  return entries;
+}
+
+Result<std::vector<LeftOutEntry>> FindUsedPadding(const ModelSource& model,
+                                                  std::uint64_t memory_budget_bytes) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<PaddedTensor> padded, FindPaddedTensors(model));
+  std::vector<LeftOutEntry> used;
+  for (const PaddedTensor& tensor : padded) {
+    bool is_used = false;
+    for (const Box& box : tensor.padding) {
+      CKPT_ASSIGN_OR_RETURN(const bool is_zero,
+                            IsZero(model.source(), *tensor.stored, box, memory_budget_bytes));
       is_used = is_used || !is_zero;
     }
     if (is_used) {
-      used.push_back({stored.key, padding_bytes, "rows that pad the vocabulary, not all zero"});
+      used.push_back(
+          {tensor.stored->key, tensor.padding_bytes, "rows that pad the vocabulary, not all zero"});
     }
   }
   return used;

@@ -10,6 +10,10 @@
 
 namespace ckpt {
 
+// The rows that pad the vocabulary in what the source stores. One entry a tensor, with their size.
+// Errors: those of ViewModel.
+Result<std::vector<LeftOutEntry>> FindPadding(const ModelSource& model);
+
 // Elements that the source's layout takes for zeros, padding that is, and that are not: a
 // conversion leaves them out. One entry a tensor, with the size of its padding.
 //
