@@ -6,6 +6,7 @@
 
 #include "core/json/json_reader.h"
 #include "core/layout/flatten_json.h"
+#include "formats/megatron/buffer_layout.h"
 
 namespace ckpt::mp_rank {
 namespace {
@@ -64,13 +65,11 @@ Status CheckVersion(const TorchSaveSource& file, bool has_version) {
 // What Megatron makes of the options of its DistributedDataParallel.
 void ReadBuckets(const Reader& reader, Arguments& arguments) {
   if (!reader.Flag("overlap_grad_reduce")) return;
-  constexpr std::int64_t kUsualElems = 40'000'000;
-  constexpr std::int64_t kElemsPerRank = 1'000'000;
   constexpr std::int64_t kMaxRanks = 1 << 24;
   const std::int64_t ranks =
       std::clamp<std::int64_t>(reader.Integer("data_parallel_size").value_or(1), 1, kMaxRanks);
   arguments.bucket_elems =
-      reader.Integer("ddp_bucket_size").value_or(std::max(kUsualElems, kElemsPerRank * ranks));
+      reader.Integer("ddp_bucket_size").value_or(megatron::UsualBucketElems(ranks));
   arguments.knows_buckets = !reader.Integer("ddp_num_buckets") && *arguments.bucket_elems >= 0;
 }
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "formats/mp_rank/internal/division.h"
+#include "formats/megatron/division.h"
 #include "formats/mp_rank/internal/global_name.h"
 
 namespace ckpt::mp_rank {
@@ -56,8 +56,8 @@ Status Place(const std::string& name, const std::vector<OfRank>& parts, const Ra
         .Expected(fmt::format("expert_tensor_parallel_size {}", ranks))
         .Actual(fmt::format("{}", arguments.expert_tensor));
   }
-  const std::optional<Division> division =
-      ranks == 1 ? Division::kWhole : DivisionOf(name, arguments.is_gated);
+  const std::optional<megatron::Division> division =
+      ranks == 1 ? megatron::Division::kWhole : megatron::DivisionOf(name, arguments.is_gated);
   if (!division) {
     return Error(ErrorKind::kUnsupported,
                  "how tensor-parallel ranks divide a tensor of this name is not known")
@@ -75,11 +75,11 @@ Status Place(const std::string& name, const std::vector<OfRank>& parts, const Ra
           .Actual(fmt::format("{} {}", DTypeName(part.local.array.dtype),
                               FormatDims(part.local.shape)));
     }
-    CKPT_ASSIGN_OR_RETURN(const PlacedPiece piece,
-                          PlacePart(*division, part.local.shape, part.at.tensor, ranks));
+    CKPT_ASSIGN_OR_RETURN(const megatron::PlacedPiece piece,
+                          megatron::PlacePart(*division, part.local.shape, part.at.tensor, ranks));
     CKPT_RETURN_IF_ERROR(CountBytes(piece.shape, part.local.array.dtype).status());
     tensor.shape = piece.shape;
-    for (const PlacedRows& rows : piece.rows) {
+    for (const megatron::PlacedRows& rows : piece.rows) {
       tensor.parts.push_back({.file = part.file,
                               .box = rows.box,
                               .local = RowsOf(part.local, rows.first_row, rows.box.sizes)});

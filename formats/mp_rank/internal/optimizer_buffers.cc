@@ -16,11 +16,13 @@
 
 #include "core/json/json_reader.h"
 #include "core/tensor/shape.h"
-#include "formats/mp_rank/internal/buffer_layout.h"
+#include "formats/megatron/buffer_layout.h"
 
 namespace ckpt::mp_rank {
 namespace {
 
+using megatron::BufferLayout;
+using megatron::InBuffer;
 using torch_save::RebuiltTensor;
 
 constexpr std::array<std::string_view, 3> kFields = {kExactValue, "exp_avg", "exp_avg_sq"};
@@ -209,7 +211,7 @@ Result<BufferLayout> FindInBuckets(std::span<const InBuffer> parameters, const B
                                    std::span<const std::int64_t> stored) {
   const bool fits = std::ranges::equal(buffer.bucket_elems, stored, std::less_equal<>());
   std::optional<BufferLayout> layout;
-  if (fits) layout = LayOutBuckets(parameters, buffer.bucket_elems);
+  if (fits) layout = megatron::LayOutBuckets(parameters, buffer.bucket_elems);
   if (layout) return *std::move(layout);
   return Error(ErrorKind::kUnsupported,
                "the distributed optimizer's buckets do not end where the model's parameters do")
@@ -234,7 +236,7 @@ Result<BufferLayout> FindLayout(const BufferMembers& members, std::span<const Pa
   const bool has_buckets = stage == 0 && members.part == 0 && !arguments.divides_optimizer;
   const std::optional<std::int64_t> bucket_elems =
       has_buckets ? arguments.bucket_elems : std::nullopt;
-  BufferLayout layout = LayOutBuffer(in_buffer, bucket_elems);
+  BufferLayout layout = megatron::LayOutBuffer(in_buffer, bucket_elems);
   // Without gaps the parameters fill the buffer, whatever its buckets are.
   const bool is_known = sum == stored_elems || !bucket_elems || arguments.knows_buckets;
   if (layout.elems == stored_elems && is_known) return layout;

@@ -1,4 +1,4 @@
-#include "formats/mp_rank/internal/division.h"
+#include "formats/megatron/division.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 #include "core/base/checked_math.h"
 #include "core/base/glob.h"
 
-namespace ckpt::mp_rank {
+namespace ckpt::megatron {
 namespace {
 
 struct Rule {
@@ -88,4 +88,4 @@ Result<PlacedPiece> PlacePart(Division division, DimsView part, std::int64_t ran
   return placed;
 }
 
-}  // namespace ckpt::mp_rank
+}  // namespace ckpt::megatron

@@ -1,18 +1,30 @@
-#include "formats/mp_rank/internal/buffer_layout.h"
+#include "formats/megatron/buffer_layout.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
-namespace ckpt::mp_rank {
+namespace ckpt::megatron {
 namespace {
 
-constexpr std::int64_t kAlignmentElems = 64;
-
-std::int64_t Aligned(std::int64_t position) {
-  return (position + kAlignmentElems - 1) / kAlignmentElems * kAlignmentElems;
+std::int64_t NextMultiple(std::int64_t number, std::int64_t of) {
+  return (number + of - 1) / of * of;
 }
 
 }  // namespace
+
+std::int64_t ParameterBegin(std::int64_t elem) { return NextMultiple(elem, 64); }
+
+std::int64_t UsualBucketElems(std::int64_t ranks) {
+  constexpr std::int64_t kElems = 40'000'000;
+  constexpr std::int64_t kElemsPerRank = 1'000'000;
+  return std::max(kElems, kElemsPerRank * ranks);
+}
+
+std::int64_t PaddedBucketElems(std::int64_t elems, std::int64_t ranks, bool for_busbw) {
+  return NextMultiple(elems, std::lcm<std::int64_t>(ranks, for_busbw ? 1 << 16 : 128));
+}
 
 BufferLayout LayOutBuffer(std::span<const InBuffer> parameters,
                           std::optional<std::int64_t> bucket_elems) {
@@ -20,12 +32,13 @@ BufferLayout LayOutBuffer(std::span<const InBuffer> parameters,
   layout.begins.resize(parameters.size());
   std::int64_t in_bucket = 0;  // where the bucket's last parameter ends, from the bucket's begin
   const auto end_bucket = [&] {
+    if (in_bucket > 0) layout.bucket_elems.push_back(in_bucket);
     layout.elems += in_bucket;
     in_bucket = 0;
   };
   for (std::size_t i = parameters.size(); i-- > 0;) {
     const InBuffer& parameter = parameters[i];
-    in_bucket = Aligned(in_bucket);
+    in_bucket = ParameterBegin(in_bucket);
     if (parameter.has_own_bucket) end_bucket();
     layout.begins[i] = layout.elems + in_bucket;
     in_bucket += parameter.elems;
@@ -60,4 +73,4 @@ std::optional<BufferLayout> LayOutBuckets(std::span<const InBuffer> parameters,
   return is_filled ? std::optional(std::move(layout)) : std::nullopt;
 }
 
-}  // namespace ckpt::mp_rank
+}  // namespace ckpt::megatron

@@ -1,8 +1,8 @@
-#include "formats/mp_rank/internal/buffer_layout.h"
+#include "formats/megatron/buffer_layout.h"
 
 #include <gmock/gmock.h>
 
-namespace ckpt::mp_rank {
+namespace ckpt::megatron {
 namespace {
 
 using ::testing::ElementsAre;
@@ -19,6 +19,7 @@ TEST(BufferLayoutTest, ABucketThatIsFullEndsWithoutRoomBehind) {
   const BufferLayout layout = LayOutBuffer(parameters, 20);
   EXPECT_THAT(layout.begins, ElementsAre(84, 20, 0));
   EXPECT_EQ(layout.elems, 91);
+  EXPECT_THAT(layout.bucket_elems, ElementsAre(20, 64 + 7));
   EXPECT_THAT(LayOutBuffer(parameters, 1).begins, ElementsAre(30, 20, 0));
 }
 
@@ -29,6 +30,7 @@ TEST(BufferLayoutTest, ASharedParameterHasABucketOfItsOwn) {
   // The bucket before it ends at a multiple, too.
   EXPECT_THAT(layout.begins, ElementsAre(71, 64, 0));
   EXPECT_EQ(layout.elems, 76);
+  EXPECT_THAT(layout.bucket_elems, ElementsAre(64, 7, 5));
 }
 
 TEST(BufferLayoutTest, BucketsEndWhereParametersDo) {
@@ -43,7 +45,20 @@ TEST(BufferLayoutTest, BucketsEndWhereParametersDo) {
   }
 }
 
+TEST(BufferLayoutTest, RanksHaveEqualPartsOfABucketInMemory) {
+  EXPECT_EQ(PaddedBucketElems(256, 2, false), 256);
+  EXPECT_EQ(PaddedBucketElems(257, 2, false), 384);
+  EXPECT_EQ(PaddedBucketElems(257, 3, false), 384);
+  EXPECT_EQ(PaddedBucketElems(385, 3, false), 768);
+  EXPECT_EQ(PaddedBucketElems(385, 3, true), 3 << 16);
+}
+
+TEST(BufferLayoutTest, ManyRanksHaveLargerBuckets) {
+  EXPECT_EQ(UsualBucketElems(1), 40'000'000);
+  EXPECT_EQ(UsualBucketElems(41), 41'000'000);
+}
+
 TEST(BufferLayoutTest, NothingTakesNoRoom) { EXPECT_EQ(LayOutBuffer({}, 20).elems, 0); }
 
 }  // namespace
-}  // namespace ckpt::mp_rank
+}  // namespace ckpt::megatron

@@ -1,6 +1,6 @@
 // How Megatron's tensor-parallel ranks divide the tensors of a model.
-#ifndef CKPT_FORMATS_MP_RANK_INTERNAL_DIVISION_H_
-#define CKPT_FORMATS_MP_RANK_INTERNAL_DIVISION_H_
+#ifndef CKPT_FORMATS_MEGATRON_DIVISION_H_
+#define CKPT_FORMATS_MEGATRON_DIVISION_H_
 
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@
 #include "core/tensor/box.h"
 #include "core/tensor/shape.h"
 
-namespace ckpt::mp_rank {
+namespace ckpt::megatron {
 
 enum class Division : std::uint8_t {
   kWhole,    // every rank has all of it
@@ -40,6 +40,6 @@ struct PlacedPiece {
 Result<PlacedPiece> PlacePart(Division division, DimsView part, std::int64_t rank,
                               std::int64_t ranks);
 
-}  // namespace ckpt::mp_rank
+}  // namespace ckpt::megatron
 
-#endif  // CKPT_FORMATS_MP_RANK_INTERNAL_DIVISION_H_
+#endif  // CKPT_FORMATS_MEGATRON_DIVISION_H_

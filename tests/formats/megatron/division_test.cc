@@ -1,4 +1,4 @@
-#include "formats/mp_rank/internal/division.h"
+#include "formats/megatron/division.h"
 
 #include <limits>
 
@@ -6,7 +6,7 @@
 
 #include "tests/testing/matchers.h"
 
-namespace ckpt::mp_rank {
+namespace ckpt::megatron {
 namespace {
 
 using testing::FailsWith;
@@ -76,4 +76,4 @@ TEST(PlacePartTest, RefusesWhatCannotBeAPart) {
 }
 
 }  // namespace
-}  // namespace ckpt::mp_rank
+}  // namespace ckpt::megatron
