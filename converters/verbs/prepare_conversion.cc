@@ -1,5 +1,4 @@
 // PrepareConversion: opens the source, decides on the target, plans and checks the plan.
-#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -20,6 +19,7 @@
 #include "core/io/staging_name.h"
 #include "core/manifest/read_manifest.h"
 #include "core/plan/plan_check.h"
+#include "core/plan/plan_recipes.h"
 #include "core/repair/parity.h"
 #include "formats/registry/registry.h"
 #include "formats/registry/stored_run.h"
@@ -216,17 +216,12 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned,
                         run ? PlanRunTarget(storage, options, *run, view, prepared)
                             : PlanTarget(storage, options, *target, view, prepared));
-  prepared.target_tensors = view.tensors.size();
-  for (const TargetTensor& tensor : view.tensors) {
+  prepared.target_tensors = planned.plan.tensors.size();
+  for (const TargetTensor& tensor : planned.plan.tensors) {
     prepared.target_bytes += NumBytes(tensor.shape, tensor.dtype);
   }
-
-  // The writer may have put tensors into another order.
-  std::map<std::string, std::size_t> recipe_of;
-  for (std::size_t t = 0; t < view.tensors.size(); ++t) recipe_of[view.tensors[t].key] = t;
-  for (const TargetTensor& tensor : planned.plan.tensors) {
-    prepared.plan.recipes.push_back(std::move(view.recipes[recipe_of.at(tensor.key)]));
-  }
+  CKPT_ASSIGN_OR_RETURN(prepared.plan.recipes,
+                        RecipesOfPlan(planned.plan, view.tensors, view.recipes));
   prepared.plan.write = std::move(planned.plan);
   prepared.checkpoint_directory = target->is_one_file ? options.target.filename().string()
                                                       : std::move(planned.checkpoint_directory);

@@ -13,6 +13,7 @@
 #include "core/layout/affine.h"
 #include "core/plan/cut_items.h"
 #include "core/plan/plan_check.h"
+#include "core/plan/plan_recipes.h"
 #include "core/tensor/box.h"
 #include "core/training/run_format.h"
 #include "formats/registry/stored_run.h"
@@ -225,10 +226,8 @@ Result<SavedTensors> PlanSavedTensors(const StateInMemory& state,
 Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run,
                                       CarriedFiles files) {
   RowsByKey rows;
-  std::map<std::string, std::size_t> position;
   for (std::size_t t = 0; t < saved.tensors.size(); ++t) {
     rows[saved.tensors[t].key] = saved.placed[t];
-    position[saved.tensors[t].key] = t;
   }
   TrainingSave save;
   const RunFormat* const of_run = FormOfRun(*saved.target.format).run;
@@ -260,10 +259,8 @@ Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run
                           PlanAnyTensors(saved, std::move(objects), std::move(files), rows));
   }
   save.writers = WritersOf(save.plan.write, rows);
-  // The format may have put tensors into another order.
-  for (const TargetTensor& tensor : save.plan.write.tensors) {
-    save.plan.recipes.push_back(saved.recipes[position.at(tensor.key)]);
-  }
+  CKPT_ASSIGN_OR_RETURN(save.plan.recipes,
+                        RecipesOfPlan(save.plan.write, saved.tensors, saved.recipes));
   CKPT_RETURN_IF_ERROR(CheckWritePlan(save.plan.write));
   return save;
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -109,6 +110,16 @@ struct WrittenItem {
   friend bool operator==(const WrittenItem&, const WrittenItem&) = default;
 };
 
+// A box of a tensor that a writer was asked for, whose elements, in C order, lie in another of its
+// tensors from `first_elem` on.
+struct PackedPart {
+  std::string tensor;  // its key
+  Box box;
+  std::int64_t first_elem = 0;
+
+  friend bool operator==(const PackedPart&, const PackedPart&) = default;
+};
+
 struct WritePlan;
 
 // Bytes that depend on the items as they were written: where compressed ones lie, the checksums of
@@ -141,6 +152,9 @@ struct WritePlan {
   std::shared_ptr<const ItemFraming> framing = std::make_shared<NoFraming>();
   std::optional<ItemCompression> compression = {};
   std::optional<LateBytes> late_bytes = {};
+  // By key, the tensors of one dim that are made of parts of others; between these are zeros. The
+  // writer was asked for all other tensors as they are.
+  std::map<std::string, std::vector<PackedPart>> packed = {};
 };
 
 }  // namespace ckpt

@@ -38,6 +38,12 @@ struct StrideSet {
     return std::accumulate(strides.begin(), strides.end(), std::int64_t{1},
                            [](std::int64_t n, const Stride& s) { return n * s.extent; });
   }
+  // From the first to the last.
+  [[nodiscard]] std::int64_t reach() const {
+    return std::accumulate(
+        strides.begin(), strides.end(), std::int64_t{0},
+        [](std::int64_t n, const Stride& s) { return n + (s.extent - 1) * s.step; });
+  }
 };
 
 StrideSet SetAlong(const Nest& nest, int dim) {
@@ -119,7 +125,7 @@ bool ForEach(const StrideSet& set, std::size_t level, std::int64_t at, const Vis
 enum class Arrangement : std::uint8_t { kTiles, kGaps, kStaggered };
 
 // How distinct sets divide [0, size) of one dim among them.
-Result<Arrangement> Arrange(std::vector<StrideSet> sets, std::int64_t size) {
+Result<Arrangement> ArrangeTogether(std::vector<StrideSet> sets, std::int64_t size) {
   const std::int64_t positions = Quotient(sets, size);
   if (positions > kMaxPositions) {
     return Error(ErrorKind::kResource,
@@ -139,6 +145,32 @@ Result<Arrangement> Arrange(std::vector<StrideSet> sets, std::int64_t size) {
     if (!is_disjoint) return Arrangement::kStaggered;
   }
   return num_taken == positions ? Arrangement::kTiles : Arrangement::kGaps;
+}
+
+// The same, where sets that lie apart are looked at apart: they share less, and most are runs.
+Result<Arrangement> Arrange(std::vector<StrideSet> sets, std::int64_t size) {
+  std::ranges::sort(sets, {}, &StrideSet::origin);
+  bool has_gaps = false;
+  std::int64_t behind = 0;
+  for (std::size_t first = 0; first < sets.size();) {
+    const std::int64_t begin = sets[first].origin;
+    has_gaps = has_gaps || begin != behind;
+    behind = begin;
+    std::size_t last = first;
+    for (; last < sets.size() && (last == first || sets[last].origin < behind); ++last) {
+      behind = std::max(behind, sets[last].origin + sets[last].reach() + 1);
+    }
+    std::vector<StrideSet> together(sets.begin() + static_cast<std::ptrdiff_t>(first),
+                                    sets.begin() + static_cast<std::ptrdiff_t>(last));
+    first = last;
+    if (together.size() == 1 && together[0].size() == behind - begin) continue;
+    for (StrideSet& set : together) set.origin -= begin;
+    CKPT_ASSIGN_OR_RETURN(const Arrangement arrangement,
+                          ArrangeTogether(std::move(together), behind - begin));
+    if (arrangement == Arrangement::kStaggered) return arrangement;
+    has_gaps = has_gaps || arrangement == Arrangement::kGaps;
+  }
+  return has_gaps || behind != size ? Arrangement::kGaps : Arrangement::kTiles;
 }
 
 bool AreDisjoint(const StrideSet& a, const StrideSet& b, std::int64_t size, Status& status) {

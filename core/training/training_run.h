@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/layout/value.h"
+#include "core/training/rank_buffers.h"
 
 namespace ckpt {
 
@@ -85,6 +86,10 @@ struct TrainingRun {
   bool others_by_decay = false;
   std::uint64_t seed = 0;  // for the random states that Megatron requires
   int tensor_ranks = 1;    // each needs its own random states
+  // Of the ranks that stored the run: those arguments that say how many there are of each kind, and
+  // the buffers in which they keep what the optimizer stores, if they stored these.
+  std::vector<std::pair<std::string, layout::Value>> rank_sizes = {};
+  RankBuffers buffers = {};
 
   // Updates that the optimizer finished: the same number for all groups.
   [[nodiscard]] std::int64_t finished_updates() const {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,8 +30,10 @@ constexpr std::uint64_t kDefaultFileBytes = std::uint64_t{4} << 30;
 constexpr std::uint64_t kMaxCompressedChunkBytes = std::uint64_t{64} << 20;
 constexpr std::string_view kZstdTransform = "stream.zstd/1";
 
-// Cuts a tensor into blocks of rows of at most `max_bytes` each, but at least one row.
-std::vector<PlacedRows> CutIntoRows(const TargetTensor& tensor, std::uint64_t max_bytes) {
+// Cuts a tensor into blocks of rows of at most `max_bytes` each, but at least one row, that end at
+// these rows, too.
+std::vector<PlacedRows> CutIntoRows(const TargetTensor& tensor, std::uint64_t max_bytes,
+                                    std::span<const std::int64_t> ends) {
   const Box whole = WholeBox(tensor.shape);
   if (tensor.shape.empty() || IsEmpty(whole)) return {{.box = whole}};
   const std::int64_t rows = tensor.shape[0];
@@ -39,12 +42,18 @@ std::vector<PlacedRows> CutIntoRows(const TargetTensor& tensor, std::uint64_t ma
   const auto step = static_cast<std::int64_t>(
       std::clamp<std::uint64_t>(max_bytes / row_bytes, 1, static_cast<std::uint64_t>(rows)));
   std::vector<PlacedRows> blocks;
-  for (std::int64_t row = 0; row < rows; row += step) {
-    Box box = whole;
-    box.offsets[0] = row;
-    box.sizes[0] = std::min(step, rows - row);
-    blocks.push_back({.box = std::move(box)});
-  }
+  std::int64_t row = 0;
+  const auto cut_up_to = [&](std::int64_t end) {
+    while (row < end) {
+      Box box = whole;
+      box.offsets[0] = row;
+      box.sizes[0] = std::min(step, end - row);
+      row += box.sizes[0];
+      blocks.push_back({.box = std::move(box)});
+    }
+  };
+  for (const std::int64_t end : ends) cut_up_to(std::min(end, rows));
+  cut_up_to(rows);
   return blocks;
 }
 
@@ -254,8 +263,13 @@ void PlaceKnown(const WriterOptions& options, FileLayout& layout, WritePlan& pla
 void PlaceTensors(const WriterOptions& options, std::uint64_t chunk_bytes, FileLayout& layout,
                   WritePlan& plan) {
   for (std::uint32_t t = 0; t < plan.tensors.size(); ++t) {
+    const auto ends = options.chunk_ends.find(plan.tensors[t].key);
     std::vector<PlacedRows> blocks =
-        options.placed.empty() ? CutIntoRows(plan.tensors[t], chunk_bytes) : options.placed[t];
+        options.placed.empty()
+            ? CutIntoRows(
+                  plan.tensors[t], chunk_bytes,
+                  ends == options.chunk_ends.end() ? std::span<const std::int64_t>() : ends->second)
+            : options.placed[t];
     if (const auto grid = options.flattened.find(plan.tensors[t].key);
         grid != options.flattened.end()) {
       blocks = CutFlat(plan.tensors[t], grid->second, chunk_bytes, blocks);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,16 @@ void WriteValue(const layout::Value& value, pickle::PickleWriter& pickle);
 void WriteValue(const std::array<double, 2>& pair, pickle::PickleWriter& pickle);
 // An `argparse.Namespace`.
 void WriteNamespace(const NamedValues& members, pickle::PickleWriter& pickle);
+
+// Writes the settings that it visits (run_settings.h) as entries of a dictionary.
+struct WriteEntries {
+  pickle::PickleWriter& pickle;
+
+  void operator()(std::string_view name, const auto& value) const {
+    pickle.Text(name);
+    WriteValue(value, pickle);
+  }
+};
 
 // The same as whole pickles.
 [[nodiscard]] Bytes PickleValue(const layout::Value& value);

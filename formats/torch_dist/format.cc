@@ -46,7 +46,8 @@ constexpr std::array kOptions = {
                  .values = kExpertForms},
     FormatOption{.name = kOptimizerOption,
                  .purpose = "In which of Megatron's forms a run's optimizer is stored; "
-                            "fully_sharded_model_space is for Megatron-Core up to 0.15",
+                            "fully_sharded_model_space is for Megatron-Core up to 0.15, "
+                            "dp_reshardable for the same tensor and expert ranks as before",
                  .values = kOptimizerForms},
     FormatOption{.name = megatron::kTreeOption,
                  .purpose = megatron::kTreePurpose,

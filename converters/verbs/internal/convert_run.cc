@@ -79,6 +79,14 @@ void SetArg(std::string_view name, layout::Value value, TrainingRun& run) {
   }
 }
 
+// Sets what ranks the checkpoint is cut for, and keeps which the run had.
+void TellUncut(const std::string& name, layout::Value none, TrainingRun& run) {
+  const auto said =
+      std::ranges::find(run.args, name, &std::pair<std::string, layout::Value>::first);
+  if (said != run.args.end()) run.rank_sizes.push_back(*said);
+  SetArg(name, std::move(none), run);
+}
+
 // A run of another program than Megatron or this one has no arguments that say what its model is.
 // They are those of its configuration; what it says of itself comes first.
 Status DescribeModel(const TrainingState& state, const ModelView& view, TrainingRun& run) {
@@ -138,9 +146,9 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
   SetArg("ckpt_format", layout::Value(std::string(target.name)), run);
   for (const char* name : {"tensor_model_parallel_size", "pipeline_model_parallel_size",
                            "expert_model_parallel_size"}) {
-    SetArg(name, layout::Value(std::int64_t{1}), run);
+    TellUncut(name, layout::Value(std::int64_t{1}), run);
   }
-  SetArg("virtual_pipeline_model_parallel_size", layout::Value(), run);
+  TellUncut("virtual_pipeline_model_parallel_size", layout::Value(), run);
   run.tensor_ranks = 1;
   CKPT_ASSIGN_OR_RETURN(const OptimizerGroups groups, OptimizerGroups::Of(state));
   run.groups = groups.groups();

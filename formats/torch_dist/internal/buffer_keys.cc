@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <system_error>
 
+#include <fmt/format.h>
+
 #include "formats/torch_dist/internal/run_keys.h"
 
 namespace ckpt::torch_dist {
@@ -46,10 +48,28 @@ Buffers FindBuffers(const CheckpointIndex& index) {
   return buffers;
 }
 
-std::optional<DType> ParameterDType(std::string_view dtypes) {
-  constexpr std::string_view kTorch = "torch.";
-  if (!dtypes.starts_with(kTorch)) return std::nullopt;
-  return ParseDType(dtypes.substr(kTorch.size(), dtypes.find(',') - kTorch.size()));
+std::string GroupKey(const BufferId& id) {
+  return fmt::format("{}{}dp_group_idx_{}.", id.optimizer, kOptimizerBuffers, id.group);
+}
+
+std::string BucketKey(const BufferId& id, std::int64_t bucket) {
+  return fmt::format("{}gbuf_idx_{}.dtype_({}).bucket_idx_{}.", GroupKey(id), id.buffer, id.dtypes,
+                     bucket);
+}
+
+std::optional<BufferDTypes> ParseBufferDTypes(std::string_view dtypes) {
+  constexpr std::string_view kBetween = ", ";
+  const std::size_t comma = dtypes.find(kBetween);
+  if (comma == std::string_view::npos) return std::nullopt;
+  const auto parse = [](std::string_view text) -> std::optional<DType> {
+    constexpr std::string_view kTorch = "torch.";
+    if (!text.starts_with(kTorch)) return std::nullopt;
+    return ParseDType(text.substr(kTorch.size()));
+  };
+  const std::optional<DType> parameters = parse(dtypes.substr(0, comma));
+  const std::optional<DType> gradients = parse(dtypes.substr(comma + kBetween.size()));
+  if (!parameters || !gradients) return std::nullopt;
+  return BufferDTypes{.parameters = *parameters, .gradients = *gradients};
 }
 
 }  // namespace ckpt::torch_dist

@@ -2,7 +2,6 @@
 #ifndef CKPT_FORMATS_TORCH_DIST_INTERNAL_BUFFER_KEYS_H_
 #define CKPT_FORMATS_TORCH_DIST_INTERNAL_BUFFER_KEYS_H_
 
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -12,18 +11,10 @@
 
 #include "core/checkpoint/index.h"
 #include "core/tensor/dtype.h"
+#include "core/training/rank_buffers.h"
 
 namespace ckpt::torch_dist {
 
-// One buffer of a group of ranks.
-struct BufferId {
-  std::string optimizer;  // "chained_1." of one of several optimizers
-  std::int64_t group = 0;
-  std::int64_t buffer = 0;
-  std::string dtypes;  // of its parameters and of their gradients
-
-  friend auto operator<=>(const BufferId&, const BufferId&) = default;
-};
 // A tensor for each field: "param", "exp_avg", ….
 using Bucket = std::map<std::string, const GlobalTensor*, std::less<>>;
 using Buffers = std::map<BufferId, std::map<std::int64_t, Bucket>>;
@@ -32,9 +23,18 @@ using Buffers = std::map<BufferId, std::map<std::int64_t, Bucket>>;
 // torch.bfloat16, torch.float32).bucket_idx_0.exp_avg`.
 [[nodiscard]] Buffers FindBuffers(const CheckpointIndex& index);
 
-// The dtype of a buffer's parameters: the first of "torch.bfloat16, torch.float32". Nothing: none
-// that is known.
-[[nodiscard]] std::optional<DType> ParameterDType(std::string_view dtypes);
+// The same keys up to the field, with a dot at the end; those of what is stored beside buffers, up to
+// a name such as "per_bucket_numel".
+[[nodiscard]] std::string BucketKey(const BufferId& id, std::int64_t bucket);
+[[nodiscard]] std::string GroupKey(const BufferId& id);
+
+// The dtypes of a buffer's parameters and of their gradients: "torch.bfloat16, torch.float32".
+// Nothing: not two that are known.
+struct BufferDTypes {
+  DType parameters;
+  DType gradients;
+};
+[[nodiscard]] std::optional<BufferDTypes> ParseBufferDTypes(std::string_view dtypes);
 
 }  // namespace ckpt::torch_dist
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/training/run_settings.h"
+#include "formats/torch_dist/internal/param_groups.h"
 #include "formats/torch_dist/internal/run_keys.h"
 #include "formats/torch_dist/internal/writer.h"
 
@@ -39,57 +40,21 @@ void WriteContentMetadata(std::optional<std::string_view> optimizer_form, Pickle
   pickle.EndDict();
 }
 
-// Writes the settings that it visits as entries of a dictionary.
-struct WriteEntries {
-  PickleWriter& pickle;
-
-  void operator()(std::string_view name, const auto& value) const {
-    pickle.Text(name);
-    megatron::WriteValue(value, pickle);
-  }
-};
-
-void WriteGroup(const ParamGroup& group, PickleWriter& pickle) {
-  const WriteEntries write = {pickle};
-  pickle.BeginDict();
-  VisitGroup(group, write);
-  VisitOptimizer(group, write);
-  if (!group.sgd) write("bias_correction", true);
-  write("step", group.step);
-  pickle.EndDict();
-}
-
+// What an optimizer stores that is no tensor of its own. Beside buffers, each group of ranks has it.
 void WriteOptimizer(const std::vector<ParamGroup>& groups, std::string_view form,
                     PickleWriter& pickle) {
   pickle.BeginDict();
-  pickle.Text("optimizer").BeginDict().Text("param_groups").BeginList();
-  for (const ParamGroup& group : groups) WriteGroup(group, pickle);
-  pickle.EndList().EndDict();
+  if (form != kDpReshardable) {
+    pickle.Text("optimizer");
+    WriteParamGroups(groups, pickle);
+  }
   pickle.Text("param_state_sharding_type").Text(form);
   pickle.EndDict();
 }
 
-bool IsOfExperts(std::string_view name) {
-  return name.find(".mlp.experts.") != std::string_view::npos;
-}
-
-// The groups of experts, or of all other parameters, in the order of `run`.
-std::vector<ParamGroup> GroupsOf(const TrainingRun& run, bool of_experts) {
-  std::set<std::size_t> used;
-  for (const auto& [name, group] : run.group_of) {
-    if (IsOfExperts(name) == of_experts) used.insert(group);
-  }
-  std::vector<ParamGroup> groups;
-  for (const std::size_t group : used) {
-    groups.push_back(run.groups.at(group));
-    groups.back().is_expert_parallel = of_experts;
-  }
-  return groups;
-}
-
 void WriteSchedule(const RunSchedule& schedule, PickleWriter& pickle) {
   pickle.Text("opt_param_scheduler").BeginDict();
-  VisitSchedule(schedule, WriteEntries{pickle});
+  VisitSchedule(schedule, megatron::WriteEntries{pickle});
   pickle.EndDict();
 }
 

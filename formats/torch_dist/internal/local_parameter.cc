@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/tensor/shape.h"
+#include "formats/megatron/division.h"
 #include "formats/torch_dist/internal/run_keys.h"
 #include "formats/torch_dist/internal/weight_key.h"
 
@@ -36,51 +37,139 @@ std::optional<Slice> SliceOf(const Box& box, DimsView shape, std::size_t leading
   return slice;
 }
 
-void AddParameters(const CheckpointIndex& index, const GlobalTensor& weight,
-                   std::vector<LocalParameter>& parameters) {
-  const KeyForm form = FormOfKey(weight.key);
-  if (weight.shape.size() < form.leading_dims()) return;
-  std::set<std::pair<Dims, Dims>> known;  // replicas are one parameter
-  for (const Chunk& chunk : index.chunks(weight)) {
-    const Box box = index.box(chunk);
-    if (!known.emplace(box.offsets, box.sizes).second) continue;
-    bool is_one = true;
-    for (std::size_t d = 0; d < form.leading_dims(); ++d) is_one = is_one && box.sizes[d] == 1;
-    const std::optional<Slice> slice = SliceOf(box, weight.shape, form.leading_dims());
-    if (!is_one || !slice) continue;
-    LocalParameter parameter = {
-        .weight = &weight,
-        .name = form.name,
-        .layer = form.stacks_layers ? box.offsets[0] : form.layer.value_or(0),
-        .expert = form.stacks_experts ? box.offsets[form.leading_dims() - 1] : 0,
-        .boxes = {box},
-        .elems = NumElements(box.sizes),
-        .slice = slice->number,
-        .num_slices = slice->count,
-        .may_be_gated = MayBeGated(form.name)};
-    const std::int64_t half = slice->count / 2;
-    const bool is_gate = parameter.may_be_gated && slice->dim == form.leading_dims() &&
-                         slice->count % 2 == 0 && slice->number < half;
-    if (is_gate) {
-      LocalParameter gated = parameter;
-      Box up = box;
-      up.offsets[slice->dim] += half * box.sizes[slice->dim];
-      gated.boxes.push_back(std::move(up));
-      gated.elems *= 2;
-      gated.num_slices = half;
-      gated.is_gated = true;
-      parameters.push_back(std::move(gated));
-    }
-    parameters.push_back(std::move(parameter));
+// The largest published models have fewer layers times experts.
+constexpr std::int64_t kMaxParts = 1 << 20;
+
+// The parts of a box that belong to one layer and expert each.
+std::vector<Box> OfSingleModules(const Box& box, std::size_t leading) {
+  std::int64_t count = 1;
+  for (std::size_t d = 0; d < leading; ++d) {
+    if (box.sizes[d] <= 0 || box.sizes[d] > kMaxParts / count) return {};
+    count *= box.sizes[d];
   }
+  std::vector<Box> parts = {box};
+  for (std::size_t d = 0; d < leading; ++d) {
+    std::vector<Box> cut;
+    for (const Box& part : parts) {
+      for (std::int64_t i = 0; i < part.sizes[d]; ++i) {
+        Box& one = cut.emplace_back(part);
+        one.offsets[d] += i;
+        one.sizes[d] = 1;
+      }
+    }
+    parts = std::move(cut);
+  }
+  return parts;
 }
+
+Box WithoutLeading(Box box, std::size_t leading) {
+  const auto count = static_cast<std::ptrdiff_t>(leading);
+  box.offsets.erase(box.offsets.begin(), box.offsets.begin() + count);
+  box.sizes.erase(box.sizes.begin(), box.sizes.begin() + count);
+  return box;
+}
+
+class Lister {
+ public:
+  Lister(const GlobalTensor& weight, const RunRanks& ranks, std::vector<LocalParameter>& listed)
+      : weight_(weight), form_(FormOfKey(weight.key)), ranks_(ranks), listed_(listed) {}
+
+  void AddChunk(const Box& chunk) {
+    const std::size_t leading = form_.leading_dims();
+    if (weight_.shape.size() < leading) return;
+    for (Box& box : OfSingleModules(chunk, leading)) {
+      const std::optional<Slice> slice = SliceOf(box, weight_.shape, leading);
+      if (!slice || !known_.emplace(box.offsets, box.sizes).second) continue;  // or a replica
+      if (slice->count == 1) AddDivided(box);
+      AddSlice(std::move(box), *slice);
+    }
+  }
+
+ private:
+  [[nodiscard]] LocalParameter Make(std::vector<Box> boxes, std::int64_t slice,
+                                    std::int64_t num_slices) const {
+    const Dims at = boxes.front().offsets;
+    std::int64_t elems = 0;
+    for (const Box& box : boxes) elems += NumElements(box.sizes);
+    return {.weight = &weight_,
+            .name = form_.name,
+            .layer = form_.stacks_layers ? at[0] : form_.layer.value_or(0),
+            .expert = form_.stacks_experts ? at[form_.leading_dims() - 1] : 0,
+            .boxes = std::move(boxes),
+            .elems = elems,
+            .slice = slice,
+            .num_slices = num_slices,
+            .may_be_gated = MayBeGated(form_.name)};
+  }
+
+  void AddSlice(Box box, const Slice& slice) {
+    const std::int64_t half = slice.count / 2;
+    const bool is_gate = MayBeGated(form_.name) && slice.dim == form_.leading_dims() &&
+                         slice.count % 2 == 0 && slice.number < half;
+    if (is_gate) {
+      Box up = box;
+      up.offsets[slice.dim] += half * box.sizes[slice.dim];
+      LocalParameter gated = Make({box, std::move(up)}, slice.number, half);
+      gated.is_gated = true;
+      listed_.push_back(std::move(gated));
+    }
+    listed_.push_back(Make({std::move(box)}, slice.number, slice.count));
+  }
+
+  // What each tensor rank has of a whole module's weight.
+  void AddDivided(const Box& whole) {
+    const Box module = WithoutLeading(whole, form_.leading_dims());
+    const std::int64_t count = ranks_.TensorRanks(form_.name);
+    for (std::int64_t rank = 0; rank < count && count > 1; ++rank) {
+      std::optional<std::vector<Box>> boxes =
+          BoxesOfRank(form_.name, module.sizes, rank, count, ranks_.is_gated);
+      if (!boxes || boxes->front() == module) return;
+      for (Box& box : *boxes) {
+        for (std::size_t d = form_.leading_dims(); d-- > 0;) {
+          box.offsets.insert(box.offsets.begin(), whole.offsets[d]);
+          box.sizes.insert(box.sizes.begin(), 1);
+        }
+        known_.emplace(box.offsets, box.sizes);
+      }
+      LocalParameter divided = Make(*std::move(boxes), rank, count);
+      divided.is_gated = divided.boxes.size() > 1;
+      listed_.push_back(std::move(divided));
+    }
+  }
+
+  const GlobalTensor& weight_;
+  const KeyForm form_;
+  const RunRanks& ranks_;
+  std::vector<LocalParameter>& listed_;
+  std::set<std::pair<Dims, Dims>> known_;
+};
 
 }  // namespace
 
-std::vector<LocalParameter> LocalParameters(const CheckpointIndex& index) {
+std::optional<std::vector<Box>> BoxesOfRank(std::string_view name, DimsView whole,
+                                            std::int64_t rank, std::int64_t ranks, bool is_gated) {
+  if (ranks == 1) return std::vector{WholeBox(whole)};
+  const std::optional<megatron::Division> division = megatron::DivisionOf(name, is_gated);
+  if (!division) return std::nullopt;
+  Dims part(whole.begin(), whole.end());
+  if (*division != megatron::Division::kWhole) {
+    const std::size_t dim = *division == megatron::Division::kColumns ? 1 : 0;
+    if (part.size() <= dim || part[dim] % ranks != 0) return std::nullopt;
+    part[dim] /= ranks;
+  }
+  const Result<megatron::PlacedPiece> placed = megatron::PlacePart(*division, part, rank, ranks);
+  if (!placed.ok()) return std::nullopt;
+  std::vector<Box> boxes;
+  for (const megatron::PlacedRows& rows : placed->rows) boxes.push_back(rows.box);
+  return boxes;
+}
+
+std::vector<LocalParameter> LocalParameters(const CheckpointIndex& index, const RunRanks& ranks) {
   std::vector<LocalParameter> parameters;
   for (const GlobalTensor& tensor : index.tensors()) {
-    if (!IsOfOptimizer(tensor.key)) AddParameters(index, tensor, parameters);
+    if (IsOfOptimizer(tensor.key)) continue;
+    Lister lister(tensor, ranks, parameters);
+    for (const Chunk& chunk : index.chunks(tensor)) lister.AddChunk(index.box(chunk));
   }
   if (index.FindTensor(kHeadKey) != nullptr) return parameters;
   const std::size_t count = parameters.size();
@@ -91,6 +180,17 @@ std::vector<LocalParameter> LocalParameters(const CheckpointIndex& index) {
     parameters.push_back(std::move(head));
   }
   return parameters;
+}
+
+BufferPart PartOf(const LocalParameter& parameter, std::int64_t begin) {
+  const std::size_t leading = FormOfKey(parameter.weight->key).leading_dims();
+  BufferPart part = {.name = parameter.name,
+                     .layer = parameter.layer,
+                     .expert = parameter.expert,
+                     .boxes = {},
+                     .begin = begin};
+  for (const Box& box : parameter.boxes) part.boxes.push_back(WithoutLeading(box, leading));
+  return part;
 }
 
 }  // namespace ckpt::torch_dist

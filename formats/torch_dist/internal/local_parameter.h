@@ -3,11 +3,16 @@
 #define CKPT_FORMATS_TORCH_DIST_INTERNAL_LOCAL_PARAMETER_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/checkpoint/index.h"
 #include "core/tensor/box.h"
+#include "core/tensor/shape.h"
+#include "core/training/rank_buffers.h"
+#include "formats/torch_dist/internal/run_ranks.h"
 
 namespace ckpt::torch_dist {
 
@@ -29,10 +34,20 @@ struct LocalParameter {
   bool is_head = false;  // a tied embedding, as the last stage has it once more
 };
 
+// What one of `ranks` tensor ranks has of the weight of one module, whose shape is `whole`: one box, or
+// those of gate and up. Nothing: it is not known how ranks divide it, or they cannot.
+[[nodiscard]] std::optional<std::vector<Box>> BoxesOfRank(std::string_view name, DimsView whole,
+                                                          std::int64_t rank, std::int64_t ranks,
+                                                          bool is_gated);
+
 // Every weight's, from its chunks: Megatron stores one for each layer, expert and tensor rank, and
-// two of a gated fc1. A fc1 is there both as gated and not. A chunk of several layers or experts is
-// no parameter.
-[[nodiscard]] std::vector<LocalParameter> LocalParameters(const CheckpointIndex& index);
+// two of a gated fc1. A fc1 is there both as gated and not. Where others stored the weights, a chunk
+// may be of several layers, experts and ranks: then `ranks` say its parts.
+[[nodiscard]] std::vector<LocalParameter> LocalParameters(const CheckpointIndex& index,
+                                                          const RunRanks& ranks);
+
+// The same without the checkpoint around it, where it lies from an element of a bucket on.
+[[nodiscard]] BufferPart PartOf(const LocalParameter& parameter, std::int64_t begin);
 
 }  // namespace ckpt::torch_dist
 

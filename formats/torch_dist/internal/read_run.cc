@@ -20,6 +20,7 @@
 #include "formats/torch_dist/internal/read_args.h"
 #include "formats/torch_dist/internal/run_keys.h"
 #include "formats/torch_dist/internal/source.h"
+#include "formats/torch_dist/internal/unpacked_buffers.h"
 
 namespace ckpt::torch_dist {
 namespace {
@@ -34,16 +35,6 @@ constexpr std::array<std::string_view, 2> kDecoupled = {kEmbeddingKey, kHeadKey}
 
 // Of what an optimizer stores for a parameter, the exact value of the parameter itself.
 constexpr std::array<std::string_view, 2> kMainNames = {kMainWeight, kMainWeightInModelSpace};
-
-// "exp_avg" and the weight of "optimizer.state.exp_avg.decoder.layers.mlp.linear_fc2.weight".
-std::optional<std::pair<std::string, std::string>> StateIn(std::string_view key) {
-  key = WithoutNumber(key);
-  if (!key.starts_with(kOptimizerState)) return std::nullopt;
-  key.remove_prefix(kOptimizerState.size());
-  const std::size_t dot = key.find('.');
-  if (dot == std::string_view::npos) return std::nullopt;
-  return std::pair(std::string(key.substr(0, dot)), std::string(key.substr(dot + 1)));
-}
 
 // UnpackBuffers has replaced those that it understands.
 Status RefuseBuffers(const CheckpointIndex& index) {
@@ -407,6 +398,7 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
     CKPT_RETURN_IF_ERROR(megatron::CheckSchedule(stored.run, args, kCommonKey));
   }
   NameDecoupled(args, stored, stored.run);
+  stored.run.buffers = BuffersOf(source);
   stored.decoded = {std::string(kCommonKey), std::string(megatron::kRunConfigKey),
                     std::string(megatron::kTrainStateKey)};
   for (const ObjectEntry& object : source.index().objects()) {

@@ -2,7 +2,11 @@
 #ifndef CKPT_FORMATS_TORCH_DIST_INTERNAL_RUN_KEYS_H_
 #define CKPT_FORMATS_TORCH_DIST_INTERNAL_RUN_KEYS_H_
 
+#include <cstddef>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 
 namespace ckpt::torch_dist {
 
@@ -23,11 +27,26 @@ inline constexpr std::string_view kIteration = "iteration";
 inline constexpr std::string_view kSamples = "consumed_train_samples";  // an argument
 inline constexpr std::string_view kOperations = "num_floating_point_operations_so_far";
 
+// What to do where buffers cannot be written.
+inline constexpr std::string_view kOtherForm =
+    "ckpt-convert --optimizer-form fully_reshardable stores the optimizer for any ranks";
+
 // One of several optimizers numbers its keys: "chained_1.optimizer.state.exp_avg.…".
 [[nodiscard]] constexpr std::string_view WithoutNumber(std::string_view key) {
   if (!key.starts_with(kChained)) return key;
   const std::size_t dot = key.find('.');
   return dot == std::string_view::npos ? key : key.substr(dot + 1);
+}
+
+// "exp_avg" and the weight of "optimizer.state.exp_avg.decoder.layers.mlp.linear_fc2.weight".
+[[nodiscard]] inline std::optional<std::pair<std::string, std::string>> StateIn(
+    std::string_view key) {
+  key = WithoutNumber(key);
+  if (!key.starts_with(kOptimizerState)) return std::nullopt;
+  key.remove_prefix(kOptimizerState.size());
+  const std::size_t dot = key.find('.');
+  if (dot == std::string_view::npos) return std::nullopt;
+  return std::pair(std::string(key.substr(0, dot)), std::string(key.substr(dot + 1)));
 }
 
 }  // namespace ckpt::torch_dist

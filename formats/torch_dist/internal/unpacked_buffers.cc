@@ -16,22 +16,17 @@
 #include "core/checkpoint/copy_index.h"
 #include "core/checkpoint/view_source.h"
 #include "core/tensor/shape.h"
+#include "formats/megatron/buffer_layout.h"
 #include "formats/torch_dist/internal/buffer_keys.h"
 #include "formats/torch_dist/internal/buffer_search.h"
 #include "formats/torch_dist/internal/flat_range.h"
 #include "formats/torch_dist/internal/local_parameter.h"
 #include "formats/torch_dist/internal/parameter_samples.h"
+#include "formats/torch_dist/internal/read_args.h"
 #include "formats/torch_dist/internal/run_keys.h"
 
 namespace ckpt::torch_dist {
 namespace {
-
-// Every parameter begins at a multiple of it in its bucket.
-constexpr std::int64_t kAlignmentElems = 64;
-
-std::int64_t Aligned(std::int64_t elem) {
-  return (elem + kAlignmentElems - 1) / kAlignmentElems * kAlignmentElems;
-}
 
 // Where chunks of a bucket begin and end. A parameter ends at one of them, if there are several.
 std::set<std::int64_t> Borders(const CheckpointIndex& index, const GlobalTensor& bucket) {
@@ -58,8 +53,9 @@ Result<std::vector<BufferStep>> StepsFrom(const BufferPosition& begin, const Glo
     const auto equal = of_size.find(AsText(sample));
     if (equal == of_size.end()) continue;
     const bool is_last = end == bucket_elems;
-    const BufferPosition next =
-        is_last ? BufferPosition{begin.bucket + 1, 0} : BufferPosition{begin.bucket, Aligned(end)};
+    const BufferPosition next = is_last
+                                    ? BufferPosition{begin.bucket + 1, 0}
+                                    : BufferPosition{begin.bucket, megatron::ParameterBegin(end)};
     for (const std::size_t parameter : equal->second) {
       steps.push_back({.parameter = parameter, .next = next});
     }
@@ -84,9 +80,9 @@ struct UnpackedTensor {
 
 class UnpackedSource final : public ViewSource {
  public:
-  explicit UnpackedSource(std::shared_ptr<const CheckpointSource> packed)
+  UnpackedSource(std::shared_ptr<const CheckpointSource> packed, const RunRanks& ranks)
       : ViewSource(std::move(packed)),
-        parameters_(LocalParameters(below().index())),
+        parameters_(LocalParameters(below().index(), ranks)),
         reader_(below()) {}
 
   // `buffers`: of the source.
@@ -101,6 +97,8 @@ class UnpackedSource final : public ViewSource {
     return BuildIndex(buffers);
   }
 
+  [[nodiscard]] const RankBuffers& buffers() const { return buffers_; }
+
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override {
     const auto unpacked = tensors_.find(tensor.key);
     if (unpacked == tensors_.end()) return ViewSource::Locate(tensor, chunk);
@@ -111,21 +109,30 @@ class UnpackedSource final : public ViewSource {
 
  private:
   Status UnpackBuffer(const BufferId& id, const std::map<std::int64_t, Bucket>& buckets) {
-    const std::optional<DType> dtype = ParameterDType(id.dtypes);
-    if (!dtype || !IsCastable(*dtype)) {
+    const std::optional<BufferDTypes> dtypes = ParseBufferDTypes(id.dtypes);
+    if (!dtypes || !IsCastable(dtypes->parameters)) {
       return Error(ErrorKind::kUnsupported, "a buffer of weights whose dtype is not converted")
           .Expected("float32, bfloat16 or float16")
           .Actual(id.dtypes);
     }
+    const DType dtype = dtypes->parameters;
     CKPT_ASSIGN_OR_RETURN(const std::vector<const Bucket*> rows, CheckBuckets(buckets));
-    CKPT_ASSIGN_OR_RETURN(const ParameterSamples* const samples, SamplesOf(*dtype));
-    CKPT_ASSIGN_OR_RETURN(const BufferSteps steps, FindSteps(rows, *dtype, *samples));
+    CKPT_ASSIGN_OR_RETURN(const ParameterSamples* const samples, SamplesOf(dtype));
+    CKPT_ASSIGN_OR_RETURN(const BufferSteps steps, FindSteps(rows, dtype, *samples));
     Result<std::vector<PlacedParameter>> order = FindOrder(steps, {rows.size(), 0}, parameters_);
     if (!order.ok() && order.status().first().kind == ErrorKind::kNotFound) {
-      return ExplainNone(steps, rows.size(), *dtype);
+      return ExplainNone(steps, rows.size(), dtype);
     }
     if (!order.ok()) return std::move(order).status();
-    for (const PlacedParameter& placed : *order) AddStates(placed, *rows[placed.begin.bucket]);
+    RankBuffer& buffer = buffers_.emplace_back(RankBuffer{.id = id, .buckets = {}});
+    for (const Bucket* row : rows) {
+      buffer.buckets.push_back({.elems = row->find(kMainWeight)->second->shape[0], .parts = {}});
+    }
+    for (const PlacedParameter& placed : *order) {
+      const auto& [bucket, begin] = placed.begin;
+      AddStates(placed, *rows[bucket]);
+      buffer.buckets[bucket].parts.push_back(PartOf(parameters_[placed.parameter], begin));
+    }
     return OkStatus();
   }
 
@@ -293,6 +300,7 @@ class UnpackedSource final : public ViewSource {
   std::map<DType, ParameterSamples> samples_;
   std::set<std::pair<const GlobalTensor*, Dims>> added_;
   std::map<std::string, UnpackedTensor> tensors_;  // by key
+  RankBuffers buffers_;
 };
 
 }  // namespace
@@ -301,9 +309,15 @@ Result<std::shared_ptr<const CheckpointSource>> UnpackBuffers(
     std::shared_ptr<const CheckpointSource> source) {
   const Buffers buffers = FindBuffers(source->index());
   if (buffers.empty()) return source;
-  auto unpacked = std::make_shared<UnpackedSource>(std::move(source));
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadArgs(*source));
+  auto unpacked = std::make_shared<UnpackedSource>(std::move(source), RunRanks::Of(args));
   CKPT_RETURN_IF_ERROR(unpacked->Unpack(buffers));
   return std::shared_ptr<const CheckpointSource>(std::move(unpacked));
+}
+
+RankBuffers BuffersOf(const CheckpointSource& source) {
+  const auto* const unpacked = dynamic_cast<const UnpackedSource*>(&source);
+  return unpacked == nullptr ? RankBuffers() : unpacked->buffers();
 }
 
 }  // namespace ckpt::torch_dist

@@ -7,6 +7,7 @@
 
 #include "core/base/result.h"
 #include "core/checkpoint/source.h"
+#include "core/training/rank_buffers.h"
 
 namespace ckpt::torch_dist {
 
@@ -25,6 +26,9 @@ namespace ckpt::torch_dist {
 // checksums.
 Result<std::shared_ptr<const CheckpointSource>> UnpackBuffers(
     std::shared_ptr<const CheckpointSource> source);
+
+// The buffers of a checkpoint that UnpackBuffers made, with what it found in them. Of any other none.
+[[nodiscard]] RankBuffers BuffersOf(const CheckpointSource& source);
 
 }  // namespace ckpt::torch_dist
 

@@ -41,4 +41,8 @@ bool MayBeGated(std::string_view key) {
   return key.ends_with(".linear_fc1.weight") || key.ends_with(".linear_fc1.bias");
 }
 
+bool IsOfExperts(std::string_view key) {
+  return key.find(".mlp.experts.") != std::string_view::npos;
+}
+
 }  // namespace ckpt::torch_dist

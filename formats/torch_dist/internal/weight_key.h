@@ -29,6 +29,9 @@ struct KeyForm {
 // Whether it is a fc1, whose rows are those of a gate and then of up if the model is gated.
 [[nodiscard]] bool MayBeGated(std::string_view key);
 
+// Whether experts have it, which are routed to.
+[[nodiscard]] bool IsOfExperts(std::string_view key);
+
 }  // namespace ckpt::torch_dist
 
 #endif  // CKPT_FORMATS_TORCH_DIST_INTERNAL_WEIGHT_KEY_H_

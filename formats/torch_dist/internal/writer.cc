@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +23,10 @@
 #include "formats/megatron/root.h"
 #include "formats/pickle/writer.h"
 #include "formats/torch_dist/internal/common_state.h"
+#include "formats/torch_dist/internal/packed_buffers.h"
+#include "formats/torch_dist/internal/predicted_buffers.h"
 #include "formats/torch_dist/internal/run_keys.h"
+#include "formats/torch_dist/internal/run_ranks.h"
 #include "formats/torch_dist/internal/source.h"
 #include "formats/torch_dist/internal/weight_key.h"
 #include "formats/torch_save/torch_item.h"
@@ -154,10 +158,8 @@ Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<Empt
 // The tensors that one rank of Megatron-Core up to 0.15 flattens, in its blocks: one of each layer
 // and expert, and of each half of a gated projection.
 dcp::BlockGrids FlattenOptimizer(const RunRequest& request) {
-  const auto is_gated = std::ranges::any_of(request.run.args, [](const auto& arg) {
-    return (arg.first == "swiglu" || arg.first == "quick_geglu") &&
-           arg.second == layout::Value(true);
-  });
+  const layout::Configuration args(request.run.args.begin(), request.run.args.end());
+  const bool is_gated = RunRanks::Of(args).is_gated;
   dcp::BlockGrids grids;
   for (const TargetTensor& tensor : request.tensors) {
     if (!tensor.key.starts_with(kOptimizerState)) continue;
@@ -170,6 +172,45 @@ dcp::BlockGrids FlattenOptimizer(const RunRequest& request) {
     if (is_halved) grid[dim] = 2;
   }
   return grids;
+}
+
+// Says in its arguments which ranks the run had.
+void NameRanks(TrainingRun& run) {
+  for (const auto& [name, value] : run.rank_sizes) {
+    const auto said =
+        std::ranges::find(run.args, name, &std::pair<std::string, layout::Value>::first);
+    if (said != run.args.end()) said->second = value;
+  }
+  const layout::Configuration args(run.args.begin(), run.args.end());
+  run.tensor_ranks = static_cast<int>(RunRanks::Of(args).tensor);
+}
+
+// The request with buffers in place of the optimizer's tensors, and what is stored beside them.
+// Returns the parts of the buffers.
+Result<std::map<std::string, std::vector<PackedPart>>> PackOptimizer(RunRequest& request,
+                                                                     ExpertOptimizer& experts,
+                                                                     dcp::WriterOptions& options) {
+  if (!request.placed.empty()) {
+    return Error(ErrorKind::kUsage, "several processes do not pack an optimizer into buffers");
+  }
+  TrainingRun& run = request.run;
+  NameRanks(run);
+  RankBuffers buffers = std::move(run.buffers);
+  if (buffers.empty()) {
+    const layout::Configuration args(run.args.begin(), run.args.end());
+    CKPT_ASSIGN_OR_RETURN(buffers, PredictBuffers(request.tensors, args));
+  }
+  CKPT_ASSIGN_OR_RETURN(const bool are_apart, HaveExpertOptimizer(buffers));
+  if (experts == ExpertOptimizer::kSeparate && !are_apart) {
+    return Error(ErrorKind::kUsage, "the run's experts have no buffers of their own")
+        .Hint("leave --expert-optimizer out: buffers say who updates experts");
+  }
+  experts = are_apart ? ExpertOptimizer::kSeparate : ExpertOptimizer::kJoint;
+  CKPT_ASSIGN_OR_RETURN(PackedBuffers packed, PackBuffers(buffers, std::move(request.tensors)));
+  request.tensors = std::move(packed.tensors);
+  options.chunk_ends = std::move(packed.chunk_ends);
+  options.objects = ObjectsBesideBuffers(buffers, run, are_apart);
+  return std::move(packed.parts);
 }
 
 }  // namespace
@@ -210,25 +251,30 @@ std::string MainWeightKey(std::string_view name, const ChosenForms& forms) {
 
 Result<WritePlan> PlanRun(RunRequest request) {
   dcp::WriterOptions options = dcp::OptionsOfRun(request);
+  ExpertOptimizer experts = IsChosen(request.forms, kExpertOption, kSeparateExperts)
+                                ? ExpertOptimizer::kSeparate
+                                : ExpertOptimizer::kJoint;
+  const auto chosen = request.forms.find(kOptimizerOption);
+  const std::string form(chosen == request.forms.end() ? kFullyReshardable : chosen->second);
+  std::map<std::string, std::vector<PackedPart>> packed;
+  if (form == kModelSpace) options.flattened = FlattenOptimizer(request);
+  if (form == kDpReshardable) {
+    CKPT_ASSIGN_OR_RETURN(packed, PackOptimizer(request, experts, options));
+  }
   for (int rank = 0; rank < request.run.tensor_ranks; ++rank) {
     options.objects.push_back(RandomStates(request.run, rank));
   }
-  const bool is_in_model_space = IsChosen(request.forms, kOptimizerOption, kModelSpace);
-  if (is_in_model_space) options.flattened = FlattenOptimizer(request);
-  const ExpertOptimizer experts = IsChosen(request.forms, kExpertOption, kSeparate)
-                                      ? ExpertOptimizer::kSeparate
-                                      : ExpertOptimizer::kJoint;
-  const Content content = {.is_compat = !IsChosen(request.forms, kGenerationOption, kSince019),
-                           .directory = "",
-                           .write_common =
-                               [&](PickleWriter& pickle) {
-                                 WriteRunState(request.run, experts,
-                                               is_in_model_space ? kModelSpace : kFullyReshardable,
-                                               pickle);
-                               },
-                           .side_files = std::move(request.side_files),
-                           .bridged = megatron::IsOfBridge(request.forms) ? &request.run : nullptr};
-  return Plan(std::move(request.tensors), request.objects, content, std::move(options));
+  const Content content = {
+      .is_compat = !IsChosen(request.forms, kGenerationOption, kSince019),
+      .directory = "",
+      .write_common =
+          [&](PickleWriter& pickle) { WriteRunState(request.run, experts, form, pickle); },
+      .side_files = std::move(request.side_files),
+      .bridged = megatron::IsOfBridge(request.forms) ? &request.run : nullptr};
+  CKPT_ASSIGN_OR_RETURN(WritePlan plan, Plan(std::move(request.tensors), request.objects, content,
+                                             std::move(options)));
+  plan.packed = std::move(packed);
+  return plan;
 }
 
 }  // namespace ckpt::torch_dist

@@ -23,14 +23,16 @@ inline constexpr std::array kGenerations = {kCompat, kSince019};
 
 // Whether a run's experts have an optimizer of their own (common_state.h).
 inline constexpr std::string_view kExpertOption = "expert-optimizer";
-inline constexpr std::string_view kSeparate = "separate";
-inline constexpr std::array<std::string_view, 2> kExpertForms = {"joint", kSeparate};
+inline constexpr std::string_view kSeparateExperts = "separate";
+inline constexpr std::array<std::string_view, 2> kExpertForms = {"joint", kSeparateExperts};
 
 // How a run's optimizer is stored (Megatron's `distrib_optim_sharding_type`).
 inline constexpr std::string_view kOptimizerOption = "optimizer-form";
 inline constexpr std::string_view kFullyReshardable = "fully_reshardable";
 inline constexpr std::string_view kModelSpace = "fully_sharded_model_space";
-inline constexpr std::array<std::string_view, 2> kOptimizerForms = {kFullyReshardable, kModelSpace};
+inline constexpr std::string_view kDpReshardable = "dp_reshardable";
+inline constexpr std::array<std::string_view, 3> kOptimizerForms = {kFullyReshardable, kModelSpace,
+                                                                    kDpReshardable};
 
 // A root with a model's weights:
 //
@@ -50,9 +52,13 @@ Result<PlannedCheckpoint> PlanRelease(WeightsRequest request);
 [[nodiscard]] std::string MainWeightKey(std::string_view name, const ChosenForms& forms);
 
 // The directory of a run's checkpoint, without the root around it: the files above, with the
-// optimizer, in the form that was chosen, its schedule and `rng_state` of every tensor-parallel rank, fresh from the run's seed.
+// optimizer, in the form that was chosen, its schedule and `rng_state` of every tensor-parallel rank,
+// fresh from the run's seed. In the form dp_reshardable the checkpoint is that of the ranks that the
+// run had: `args` say their numbers, and buffers are theirs (`request.run.buffers`), or those that
+// Megatron makes for them.
 //
-// Errors: as above.
+// Errors: as above, and for dp_reshardable those of PackBuffers, HaveExpertOptimizer and
+// PredictBuffers; kUsage (several processes write the tensors).
 Result<WritePlan> PlanRun(RunRequest request);
 
 }  // namespace ckpt::torch_dist
