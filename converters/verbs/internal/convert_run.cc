@@ -157,6 +157,17 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
   return run;
 }
 
+void DescribeChoices(const std::map<std::string, std::string>& chosen, TrainingRun& run) {
+  const auto impl = chosen.find("transformer_impl");
+  if (impl != chosen.end()) {
+    SetArg(impl->first, layout::Value(impl->second), run);
+  }
+  const auto experts = chosen.find("expert_names");
+  if (experts != chosen.end()) {
+    SetArg("moe_grouped_gemm", layout::Value(experts->second == "grouped"), run);
+  }
+}
+
 NamedValues ArgsForWeights(const layout::Configuration& run, NamedValues of_target,
                            std::vector<LeftOutEntry>& left_out) {
   // Parallel sizes: a checkpoint is not cut.

@@ -2,6 +2,8 @@
 #ifndef CKPT_CONVERTERS_VERBS_INTERNAL_CONVERT_RUN_H_
 #define CKPT_CONVERTERS_VERBS_INTERNAL_CONVERT_RUN_H_
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "converters/verbs/model_source.h"
@@ -30,6 +32,10 @@ Status AddOptimizer(const TrainingState& state, const Format& target, const Chos
 // MegatronArgs (of a run whose own arguments say nothing of its model).
 Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& target,
                                  const ModelView& view, std::vector<LeftOutEntry>& left_out);
+
+// Says in the run's arguments of which implementation layers and experts are, where that was asked
+// for.
+void DescribeChoices(const std::map<std::string, std::string>& chosen, TrainingRun& run);
 
 // The arguments of `run` for a checkpoint of its weights alone: they tell of the model, also what
 // no config.json could say. Of `of_target`, made from the configuration, those count that depend on

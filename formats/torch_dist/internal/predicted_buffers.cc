@@ -24,11 +24,16 @@
 namespace ckpt::torch_dist {
 namespace {
 
-Status Refuse(ErrorKind kind, std::string_view what, std::string_view name) {
+// Which layers are used: "transformer_engine" or "local".
+constexpr std::string_view kImplementation = "transformer_impl";
+constexpr std::string_view kLocal = "local";
+
+Status Refuse(ErrorKind kind, std::string_view what, std::string_view name,
+              std::string_view hint = kOtherForm) {
   return Error(kind, fmt::format("which parameter lies where in the run's buffers is not known: {}",
                                  what))
       .Tensor(name)
-      .Hint(kOtherForm);
+      .Hint(hint);
 }
 
 // Megatron's arguments.
@@ -76,12 +81,21 @@ std::set<std::string> TrainedWeights(std::span<const TargetTensor> tensors) {
 }
 
 Result<ModuleForm> FormOf(const Arguments& args, bool has_experts) {
-  const bool is_local = args.IsText("transformer_impl", "local");
+  if (!args.Has(kImplementation)) {
+    return Refuse(
+        ErrorKind::kMissing, "of which implementation layers are", "args.transformer_impl",
+        "ckpt-convert --transformer-impl says it; --optimizer-form fully_reshardable needs "
+        "it not");
+  }
+  const bool is_local = args.IsText(kImplementation, kLocal);
   ModuleForm form = {.norm_in_projection = !is_local};
   if (!has_experts) return form;
   const bool is_grouped = args.IsTrue("moe_grouped_gemm");
   if (!args.Has("moe_grouped_gemm")) {
-    return Refuse(ErrorKind::kMissing, "whether experts are grouped", "args.moe_grouped_gemm");
+    return Refuse(
+        ErrorKind::kMissing, "whether experts are grouped", "args.moe_grouped_gemm",
+        "ckpt-convert --expert-names says it; --optimizer-form fully_reshardable needs it "
+        "not");
   }
   if (is_grouped && (is_local || args.IsTrue("moe_use_legacy_grouped_gemm"))) {
     return Refuse(ErrorKind::kUnsupported, "the older class of grouped experts has one parameter",
@@ -89,6 +103,21 @@ Result<ModuleForm> FormOf(const Arguments& args, bool has_experts) {
   }
   form.experts_one_by_one = !is_grouped;
   return form;
+}
+
+// Whether a buffer has the last parameter first.
+bool IsInOrder(const RankBuffer& buffer, const ModuleForm& form) {
+  std::optional<ModulePlace> before;
+  for (const BufferBucket& bucket : buffer.buckets) {
+    for (const BufferPart& part : bucket.parts) {
+      const auto place = PlaceOf(part.name, part.layer, part.expert, form);
+      // The last stage has a tied embedding once more.
+      if (!place || part.name == kEmbeddingKey) continue;
+      if (before && !(*place < *before)) return false;
+      before = place;
+    }
+  }
+  return true;
 }
 
 // The dtype of gradients beside parameters of one dtype.
@@ -264,6 +293,26 @@ class Predictor {
 Result<RankBuffers> PredictBuffers(std::span<const TargetTensor> tensors,
                                    const layout::Configuration& args) {
   return Predictor(tensors, args).Predict();
+}
+
+Status CheckOrder(const RankBuffers& buffers, const layout::Configuration& args) {
+  const Arguments arguments(args);
+  if (!arguments.Has(kImplementation)) return OkStatus();
+  ModuleForm form = {.norm_in_projection = !arguments.IsText(kImplementation, kLocal)};
+  for (const RankBuffer& buffer : buffers) {
+    form.experts_one_by_one = false;
+    bool fits = IsInOrder(buffer, form);
+    form.experts_one_by_one = true;
+    fits = fits || IsInOrder(buffer, form);
+    if (fits) continue;
+    return Error(ErrorKind::kUnsupported,
+                 "the run has its parameters in the order of another implementation of layers")
+        .Tensor("args.transformer_impl")
+        .Expected("the run's")
+        .Actual(FormatValue(args.find(kImplementation)->second))
+        .Hint("ckpt-convert --transformer-impl names the run's");
+  }
+  return OkStatus();
 }
 
 }  // namespace ckpt::torch_dist

@@ -22,6 +22,10 @@ namespace ckpt::torch_dist {
 Result<RankBuffers> PredictBuffers(std::span<const TargetTensor> tensors,
                                    const layout::Configuration& args);
 
+// That buffers of a run have parameters in the order in which the modules that `args` name register
+// them. Errors: kUnsupported (these are others than those of the run).
+Status CheckOrder(const RankBuffers& buffers, const layout::Configuration& args);
+
 }  // namespace ckpt::torch_dist
 
 #endif  // CKPT_FORMATS_TORCH_DIST_INTERNAL_PREDICTED_BUFFERS_H_

@@ -195,9 +195,10 @@ Result<std::map<std::string, std::vector<PackedPart>>> PackOptimizer(RunRequest&
   }
   TrainingRun& run = request.run;
   NameRanks(run);
+  const layout::Configuration args(run.args.begin(), run.args.end());
   RankBuffers buffers = std::move(run.buffers);
+  CKPT_RETURN_IF_ERROR(CheckOrder(buffers, args));
   if (buffers.empty()) {
-    const layout::Configuration args(run.args.begin(), run.args.end());
     CKPT_ASSIGN_OR_RETURN(buffers, PredictBuffers(request.tensors, args));
   }
   CKPT_ASSIGN_OR_RETURN(const bool are_apart, HaveExpertOptimizer(buffers));
