@@ -85,7 +85,9 @@ struct TrainingRun {
   std::vector<std::pair<std::string, std::size_t>> group_of = {};
   bool others_by_decay = false;
   std::uint64_t seed = 0;  // for the random states that Megatron requires
-  int tensor_ranks = 1;    // each needs its own random states
+  // Each of these ranks needs its own random states.
+  int tensor_ranks = 1;
+  int pipeline_ranks = 1;
   // Of the ranks that stored the run: those arguments that say how many there are of each kind, and
   // the buffers in which they keep what the optimizer stores, if they stored these.
   std::vector<std::pair<std::string, layout::Value>> rank_sizes = {};

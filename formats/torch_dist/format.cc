@@ -48,7 +48,8 @@ constexpr std::array kOptions = {
                  .purpose = "In which of Megatron's forms a run's optimizer is stored; "
                             "fully_sharded_model_space is for Megatron-Core up to 0.15, "
                             "dp_reshardable for the same tensor and expert ranks as before",
-                 .values = kOptimizerForms},
+                 .values = kOptimizerForms,
+                 .of_conversions = kDpReshardable},
     FormatOption{.name = megatron::kTreeOption,
                  .purpose = megatron::kTreePurpose,
                  .values = megatron::kTrees}};

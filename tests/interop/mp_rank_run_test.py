@@ -105,6 +105,40 @@ def test_buffers_are_the_training_state(case, trained, tmp_path):
     is_same_run(run / "buffers", run / "core", tmp_path)
 
 
+# Of stages with layers that predict further tokens it is not known which has what.
+PREDICTED = [case for case in BUFFERS if case[0] != "further"] + [
+    ("llama", "1,2,1,1,2", "distributed", "--buffers", "--bucket", "20000"), ("moe", "1,1,1,2,2", "distributed", "--buffers", "--bucket", "3000")]
+WRITTEN = [(known, *case) for known, cases in (("buffers", BUFFERS), ("core", PREDICTED)) for case in cases]
+FORM = ("--to", "torch_dist", "--optimizer-form", "dp_reshardable")
+
+
+@pytest.mark.parametrize("case", WRITTEN, ids=lambda case: " ".join(case))
+def test_buffers_are_written_for_the_same_ranks(case, trained, published, tmp_path):
+    """A run becomes the same buffers, whether it stores them or they follow from its arguments. Real Megatron's ranks load them, and then
+    hold what they held."""
+    known, name, sizes, kind, *options = case
+    run = trained(*case[1:])
+    tools.convert("convert", run / known, tmp_path / "ours", *FORM)
+    own, ours = (tools.inspect("tensors", path) for path in (run / "buffers", tmp_path / "ours"))
+    shapes = [{t["key"]: (t["shape"], t["dtype"]) for t in stored["tensors"]} for stored in (own, ours)]
+    assert shapes[0] == shapes[1]
+    keys = [{o["key"] for o in stored["objects"]} for stored in (own, ours)]
+    assert keys[0] == {key for key in keys[1] if not key.startswith("rng_state/")}
+    sized = [key for key in keys[0] if ".per_bucket_numel" in key]
+    assert sized and all(tools.inspect("show", run / "buffers", key)["value"] == tools.inspect("show", tmp_path / "ours", key)["value"] for key in sized)
+    is_same_run(run / "buffers", tmp_path / "ours", tmp_path)
+    (folder,) = (tmp_path / "ours").glob("iter_*")
+    tools.peer("2.15.0", "mp_rank_train.py", packages.megatron_core("0.16.1"), published(name), tmp_path / "loaded", sizes, kind, "--sequential",
+               *options, "--load", folder)
+    assert tools.digests(tmp_path / "loaded/core") == tools.digests(run / "core")
+
+
+def test_what_does_not_follow_from_arguments_is_refused(trained, tmp_path):
+    for case, name in ((("further", "1,2,2,1,1"), "mtp_num_layers"), (("moe", "2,1,1,2,2"), "moe_use_legacy_grouped_gemm")):
+        code, _, stderr = tools.run("ckpt-convert", "convert", trained(*case, "distributed", "--buffers") / "core", tmp_path / "ours", *FORM)
+        assert code == 3 and f"args.{name}" in stderr and "--optimizer-form fully_reshardable" in stderr
+
+
 @pytest.mark.parametrize("case", BUFFERS[-6:], ids=lambda case: " ".join(case))
 def test_buffers_of_the_newer_version(case, trained, tmp_path):
     run = trained(*case, version="0.19.2")

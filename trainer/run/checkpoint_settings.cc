@@ -34,7 +34,9 @@ ChosenForms ReadForms(const Format& format, trainer::SettingsReader& reader) {
     std::string name(option.name);
     std::ranges::replace(name, '-', '_');
     std::vector<std::pair<std::string_view, std::string_view>> words;
-    for (const std::string_view value : option.values) words.emplace_back(value, value);
+    for (const std::string_view value : option.values) {
+      if (value != option.of_conversions) words.emplace_back(value, value);
+    }
     if (const auto word = reader.OptionalWord(name, words)) forms[std::string(option.name)] = *word;
   }
   return forms;

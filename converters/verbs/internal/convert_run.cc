@@ -157,15 +157,9 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
   return run;
 }
 
-void DescribeChoices(const std::map<std::string, std::string>& chosen, TrainingRun& run) {
+void NameImplementation(const std::map<std::string, std::string>& chosen, TrainingRun& run) {
   const auto impl = chosen.find("transformer_impl");
-  if (impl != chosen.end()) {
-    SetArg(impl->first, layout::Value(impl->second), run);
-  }
-  const auto experts = chosen.find("expert_names");
-  if (experts != chosen.end()) {
-    SetArg("moe_grouped_gemm", layout::Value(experts->second == "grouped"), run);
-  }
+  if (impl != chosen.end()) SetArg(impl->first, layout::Value(impl->second), run);
 }
 
 NamedValues ArgsForWeights(const layout::Configuration& run, NamedValues of_target,

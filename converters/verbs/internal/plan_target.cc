@@ -402,7 +402,7 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
   RunRequest request;
   CKPT_RETURN_IF_ERROR(AddOptimizer(state, target, prepared.to.forms, view));
   CKPT_ASSIGN_OR_RETURN(request.run, RunForTarget(state, target, view, prepared.model.left_out));
-  DescribeChoices(prepared.to.choices, request.run);
+  NameImplementation(prepared.to.choices, request.run);
   request.tensors = view.tensors;
   request.side_files = std::move(weights.side_files);
   request.file_name = std::move(weights.file_name);

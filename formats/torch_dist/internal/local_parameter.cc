@@ -80,7 +80,7 @@ class Lister {
     for (Box& box : OfSingleModules(chunk, leading)) {
       const std::optional<Slice> slice = SliceOf(box, weight_.shape, leading);
       if (!slice || !known_.emplace(box.offsets, box.sizes).second) continue;  // or a replica
-      if (slice->count == 1) AddDivided(box);
+      if (slice->count == 1 && AddDivided(box)) continue;
       AddSlice(std::move(box), *slice);
     }
   }
@@ -116,25 +116,26 @@ class Lister {
     listed_.push_back(Make({std::move(box)}, slice.number, slice.count));
   }
 
-  // What each tensor rank has of a whole module's weight.
-  void AddDivided(const Box& whole) {
+  // What each tensor rank has of a whole module's weight. False: all of it.
+  bool AddDivided(const Box& whole) {
     const Box module = WithoutLeading(whole, form_.leading_dims());
-    const std::int64_t count = ranks_.TensorRanks(form_.name);
-    for (std::int64_t rank = 0; rank < count && count > 1; ++rank) {
+    const std::int64_t count = ranks_.TensorRanks(weight_.key);
+    std::vector<LocalParameter> divided;
+    for (std::int64_t rank = 0; rank < count; ++rank) {
       std::optional<std::vector<Box>> boxes =
-          BoxesOfRank(form_.name, module.sizes, rank, count, ranks_.is_gated);
-      if (!boxes || boxes->front() == module) return;
+          BoxesOfRank(weight_.key, module.sizes, rank, count, ranks_.is_gated);
+      if (!boxes || boxes->front() == module) return false;
       for (Box& box : *boxes) {
         for (std::size_t d = form_.leading_dims(); d-- > 0;) {
           box.offsets.insert(box.offsets.begin(), whole.offsets[d]);
           box.sizes.insert(box.sizes.begin(), 1);
         }
-        known_.emplace(box.offsets, box.sizes);
       }
-      LocalParameter divided = Make(*std::move(boxes), rank, count);
-      divided.is_gated = divided.boxes.size() > 1;
-      listed_.push_back(std::move(divided));
+      divided.push_back(Make(*std::move(boxes), rank, count));
+      divided.back().is_gated = divided.back().boxes.size() > 1;
     }
+    std::ranges::move(divided, std::back_inserter(listed_));
+    return true;
   }
 
   const GlobalTensor& weight_;
@@ -146,10 +147,10 @@ class Lister {
 
 }  // namespace
 
-std::optional<std::vector<Box>> BoxesOfRank(std::string_view name, DimsView whole,
-                                            std::int64_t rank, std::int64_t ranks, bool is_gated) {
+std::optional<std::vector<Box>> BoxesOfRank(std::string_view key, DimsView whole, std::int64_t rank,
+                                            std::int64_t ranks, bool is_gated) {
   if (ranks == 1) return std::vector{WholeBox(whole)};
-  const std::optional<megatron::Division> division = megatron::DivisionOf(name, is_gated);
+  const std::optional<megatron::Division> division = megatron::DivisionOf(key, is_gated);
   if (!division) return std::nullopt;
   Dims part(whole.begin(), whole.end());
   if (*division != megatron::Division::kWhole) {

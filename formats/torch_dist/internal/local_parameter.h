@@ -36,7 +36,7 @@ struct LocalParameter {
 
 // What one of `ranks` tensor ranks has of the weight of one module, whose shape is `whole`: one box, or
 // those of gate and up. Nothing: it is not known how ranks divide it, or they cannot.
-[[nodiscard]] std::optional<std::vector<Box>> BoxesOfRank(std::string_view name, DimsView whole,
+[[nodiscard]] std::optional<std::vector<Box>> BoxesOfRank(std::string_view key, DimsView whole,
                                                           std::int64_t rank, std::int64_t ranks,
                                                           bool is_gated);
 

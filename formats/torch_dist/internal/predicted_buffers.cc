@@ -24,6 +24,16 @@
 namespace ckpt::torch_dist {
 namespace {
 
+// Arguments that say otherwise which stage of a pipeline has what.
+constexpr std::array<std::string_view, 7> kUnequalStages = {
+    "decoder_first_pipeline_num_layers",
+    "decoder_last_pipeline_num_layers",
+    "account_for_embedding_in_pipeline_split",
+    "account_for_loss_in_pipeline_split",
+    "pipeline_model_parallel_layout",
+    "standalone_embedding_stage",
+    "mtp_num_layers"};
+
 // Which layers are used: "transformer_engine" or "local".
 constexpr std::string_view kImplementation = "transformer_impl";
 constexpr std::string_view kLocal = "local";
@@ -44,6 +54,10 @@ class Arguments {
   [[nodiscard]] bool Has(std::string_view name) const { return Find(name) != nullptr; }
   [[nodiscard]] bool IsTrue(std::string_view name) const {
     return Has(name) && *Find(name) == layout::Value(true);
+  }
+  // Whether it asks for something: it is no None, no False and no 0.
+  [[nodiscard]] bool Asks(std::string_view name) const {
+    return Has(name) && *Find(name) != layout::Value(false) && *Find(name) != layout::Value(0);
   }
   [[nodiscard]] std::optional<std::int64_t> Number(std::string_view name) const {
     const std::int64_t* const value = Has(name) ? Find(name)->AsInt() : nullptr;
@@ -69,6 +83,23 @@ struct Registered {
   DType dtype = DType::kFloat32;
   BufferPart part;
   std::int64_t elems = 0;
+  bool is_shared = false;  // an embedding that another stage has, too
+};
+
+// Which stage of a pipeline has what: layers in `parts` equal parts, dealt out in turn.
+struct Pipeline {
+  std::int64_t stages = 1;
+  std::int64_t parts = 1;  // of each stage
+  std::int64_t layers = 1;
+
+  [[nodiscard]] bool Has(std::int64_t stage, std::int64_t part, std::string_view name,
+                         std::int64_t layer) const {
+    std::int64_t at = stages * parts - 1;
+    if (at == 0) return true;
+    if (name.starts_with("decoder.layers.")) at = layer / (layers / (stages * parts));
+    if (name.starts_with("embedding.")) at = 0;
+    return at == part * stages + stage;
+  }
 };
 
 // Which weights the optimizer updates, by their keys.
@@ -92,10 +123,7 @@ Result<ModuleForm> FormOf(const Arguments& args, bool has_experts) {
   if (!has_experts) return form;
   const bool is_grouped = args.IsTrue("moe_grouped_gemm");
   if (!args.Has("moe_grouped_gemm")) {
-    return Refuse(
-        ErrorKind::kMissing, "whether experts are grouped", "args.moe_grouped_gemm",
-        "ckpt-convert --expert-names says it; --optimizer-form fully_reshardable needs it "
-        "not");
+    return Refuse(ErrorKind::kMissing, "whether experts are grouped", "args.moe_grouped_gemm");
   }
   if (is_grouped && (is_local || args.IsTrue("moe_use_legacy_grouped_gemm"))) {
     return Refuse(ErrorKind::kUnsupported, "the older class of grouped experts has one parameter",
@@ -137,22 +165,28 @@ class Predictor {
       : args_(args),
         ranks_(RunRanks::Of(args)),
         trained_(TrainedWeights(tensors)),
-        tensors_(tensors) {}
+        tensors_(tensors),
+        ties_head_(std::ranges::find(tensors, kHeadKey, &TargetTensor::key) == tensors.end()) {}
 
   Result<RankBuffers> Predict() && {
     CKPT_RETURN_IF_ERROR(CheckArguments());
     const bool has_experts =
         std::ranges::any_of(trained_, [](const std::string& name) { return IsOfExperts(name); });
     CKPT_ASSIGN_OR_RETURN(form_, FormOf(args_, has_experts));
+    CKPT_RETURN_IF_ERROR(FindPipeline());
     // With expert parallelism, experts are divided by other ranks, and have an optimizer.
     const bool are_apart = has_experts && ranks_.expert > 1;
-    for (std::int64_t rank = 0; rank < ranks_.tensor; ++rank) {
-      CKPT_RETURN_IF_ERROR(AddGroup(are_apart ? "chained_0." : "", rank,
-                                    [&](bool of_experts) { return !of_experts || !are_apart; }));
-    }
-    for (std::int64_t rank = 0; are_apart && rank < ranks_.expert_tensor * ranks_.expert; ++rank) {
-      CKPT_RETURN_IF_ERROR(
-          AddGroup("chained_1.", rank, [](bool of_experts) { return of_experts; }));
+    const auto all = [&](bool of_experts) { return !of_experts || !are_apart; };
+    const auto experts = [](bool of_experts) { return of_experts; };
+    for (std::int64_t stage = 0; stage < ranks_.pipeline; ++stage) {
+      for (std::int64_t rank = 0; rank < ranks_.tensor; ++rank) {
+        CKPT_RETURN_IF_ERROR(
+            AddGroup(are_apart ? "chained_0." : "", stage, rank, ranks_.tensor, all));
+      }
+      const std::int64_t count = are_apart ? ranks_.expert_tensor * ranks_.expert : 0;
+      for (std::int64_t rank = 0; rank < count; ++rank) {
+        CKPT_RETURN_IF_ERROR(AddGroup("chained_1.", stage, rank, count, experts));
+      }
     }
     std::ranges::sort(buffers_, {}, &RankBuffer::id);
     return std::move(buffers_);
@@ -163,10 +197,6 @@ class Predictor {
     if (args_.IsTrue("fp8_param_gather")) {
       return Refuse(ErrorKind::kUnsupported, "weights of 8 bits have a buffer of their own",
                     "args.fp8_param_gather");
-    }
-    if (ranks_.pipeline > 1) {
-      return Refuse(ErrorKind::kUnsupported, "how stages of a pipeline divide layers",
-                    "args.pipeline_model_parallel_size");
     }
     if (args_.IsTrue("overlap_grad_reduce") && args_.Has("ddp_num_buckets")) {
       return Refuse(ErrorKind::kUnsupported, "how large this number of buckets makes them",
@@ -180,51 +210,74 @@ class Predictor {
     return OkStatus();
   }
 
-  [[nodiscard]] std::optional<std::int64_t> BucketElems() const {
-    if (!args_.IsTrue("overlap_grad_reduce")) return std::nullopt;
+  Status FindPipeline() {
+    if (ranks_.pipeline == 1) return OkStatus();
+    for (const std::string_view name : kUnequalStages) {
+      if (!args_.Asks(name)) continue;
+      return Refuse(ErrorKind::kUnsupported, "stages of a pipeline are not equal",
+                    fmt::format("args.{}", name));
+    }
+    pipeline_ = {.stages = ranks_.pipeline,
+                 .parts = args_.Number("virtual_pipeline_model_parallel_size").value_or(1),
+                 .layers = args_.Number("num_layers").value_or(0)};
+    const std::int64_t parts =
+        pipeline_.stages * std::clamp<std::int64_t>(pipeline_.parts, 1, 4096);
+    if (pipeline_.layers > 0 && pipeline_.parts > 0 && pipeline_.layers % parts == 0) {
+      return OkStatus();
+    }
+    return Refuse(ErrorKind::kUnsupported,
+                  fmt::format("{} stages do not divide the layers equally", parts),
+                  "args.num_layers");
+  }
+
+  // Only the first stage sends its buckets one by one, and of it the first part of the model.
+  [[nodiscard]] std::optional<std::int64_t> BucketElems(bool is_first) const {
+    if (!is_first || !args_.IsTrue("overlap_grad_reduce")) return std::nullopt;
     return std::max<std::int64_t>(
         args_.Number("ddp_bucket_size").value_or(megatron::UsualBucketElems(ranks_.data)), 0);
   }
 
-  // The buffers of the ranks `group`, with what they have of such weights.
+  // The buffers of one of `count` ranks of a stage, with what it has of such weights.
   template <typename Takes>
-  Status AddGroup(const std::string& optimizer, std::int64_t group, const Takes& takes) {
-    std::vector<Registered> module;
-    for (const TargetTensor& weight : tensors_) {
-      if (!trained_.contains(weight.key) || !takes(IsOfExperts(weight.key))) continue;
-      CKPT_RETURN_IF_ERROR(AddWeight(weight, group, module));
-    }
-    std::ranges::sort(module, {}, &Registered::place);
-    std::vector<DType> dtypes;
-    for (const Registered& parameter : module) {
-      if (std::ranges::find(dtypes, parameter.dtype) == dtypes.end()) {
-        dtypes.push_back(parameter.dtype);
+  Status AddGroup(const std::string& optimizer, std::int64_t stage, std::int64_t rank,
+                  std::int64_t count, const Takes& takes) {
+    BufferId id = {.optimizer = optimizer, .group = stage * count + rank, .dtypes = {}};
+    for (std::int64_t part = 0; part < pipeline_.parts; ++part) {
+      std::vector<Registered> module;
+      for (const TargetTensor& weight : tensors_) {
+        if (!trained_.contains(weight.key) || !takes(IsOfExperts(weight.key))) continue;
+        CKPT_RETURN_IF_ERROR(AddWeight(weight, stage, part, rank, module));
       }
-    }
-    for (std::size_t b = 0; b < dtypes.size(); ++b) {
-      CKPT_ASSIGN_OR_RETURN(const DType of_gradients, GradientDType(args_, dtypes[b]));
-      buffers_.push_back({.id = {.optimizer = optimizer,
-                                 .group = group,
-                                 .buffer = static_cast<std::int64_t>(b),
-                                 .dtypes = fmt::format("torch.{}, torch.{}", DTypeName(dtypes[b]),
-                                                       DTypeName(of_gradients))},
-                          .buckets = LayOut(module, dtypes[b])});
+      std::ranges::sort(module, {}, &Registered::place);
+      std::vector<DType> dtypes;
+      for (const Registered& parameter : module) {
+        if (std::ranges::find(dtypes, parameter.dtype) == dtypes.end()) {
+          dtypes.push_back(parameter.dtype);
+        }
+      }
+      for (const DType dtype : dtypes) {
+        CKPT_ASSIGN_OR_RETURN(const DType of_gradients, GradientDType(args_, dtype));
+        id.dtypes = fmt::format("torch.{}, torch.{}", DTypeName(dtype), DTypeName(of_gradients));
+        const bool is_first = stage == 0 && part == 0;
+        buffers_.push_back({.id = id, .buckets = LayOut(module, dtype, BucketElems(is_first))});
+        ++id.buffer;
+      }
     }
     return OkStatus();
   }
 
-  // The rank's part of every layer and expert that it has.
-  Status AddWeight(const TargetTensor& weight, std::int64_t group,
-                   std::vector<Registered>& module) const {
+  // The rank's part of every layer and expert that it has in a part of the model.
+  Status AddWeight(const TargetTensor& weight, std::int64_t stage, std::int64_t model_part,
+                   std::int64_t rank, std::vector<Registered>& module) const {
     const KeyForm form = FormOfKey(weight.key);
     const std::size_t leading = form.leading_dims();
     if (weight.shape.size() < leading) {
       return Refuse(ErrorKind::kUnsupported, "a weight without layers", weight.key);
     }
     const bool is_expert = IsOfExperts(weight.key);
-    const std::int64_t count = ranks_.TensorRanks(form.name);
-    const auto boxes = BoxesOfRank(form.name, std::span(weight.shape).subspan(leading),
-                                   group % count, count, ranks_.is_gated);
+    const std::int64_t count = ranks_.TensorRanks(weight.key);
+    const auto boxes = BoxesOfRank(weight.key, std::span(weight.shape).subspan(leading),
+                                   rank % count, count, ranks_.is_gated);
     if (!boxes) {
       return Refuse(ErrorKind::kUnsupported,
                     fmt::format("how {} tensor ranks divide a weight", count), weight.key);
@@ -234,7 +287,7 @@ class Predictor {
     const std::int64_t layers = form.stacks_layers ? weight.shape[0] : 1;
     const std::int64_t experts = form.stacks_experts ? weight.shape[leading - 1] : 1;
     const std::int64_t of_rank = is_expert ? experts / ranks_.expert : experts;
-    const std::int64_t first = is_expert && ranks_.expert > 1 ? group / count * of_rank : 0;
+    const std::int64_t first = is_expert && ranks_.expert > 1 ? rank / count * of_rank : 0;
     if (is_expert && (!form.stacks_experts || experts % ranks_.expert != 0)) {
       return Refuse(ErrorKind::kUnsupported, "how ranks divide experts", weight.key);
     }
@@ -248,23 +301,35 @@ class Predictor {
         if (!place) {
           return Refuse(ErrorKind::kUnsupported, "a module of unknown place", weight.key);
         }
-        module.push_back(
-            {.place = *place, .dtype = weight.dtype, .part = std::move(part), .elems = elems});
+        Registered parameter = {
+            .place = *place, .dtype = weight.dtype, .part = std::move(part), .elems = elems};
+        if (weight.key == kEmbeddingKey && ties_head_ && pipeline_.stages > 1) {
+          parameter.is_shared = true;
+          // The last stage has it as the head.
+          if (pipeline_.Has(stage, model_part, kHeadKey, 0)) {
+            module.push_back(parameter);
+            module.back().place = PlaceOfHead();
+          }
+        }
+        const std::int64_t layer = parameter.part.layer;
+        if (pipeline_.Has(stage, model_part, form.name, layer)) {
+          module.push_back(std::move(parameter));
+        }
       }
     }
     return OkStatus();
   }
 
-  [[nodiscard]] std::vector<BufferBucket> LayOut(const std::vector<Registered>& module,
-                                                 DType dtype) const {
+  static std::vector<BufferBucket> LayOut(const std::vector<Registered>& module, DType dtype,
+                                          std::optional<std::int64_t> bucket_elems) {
     std::vector<megatron::InBuffer> in_buffer;
     std::vector<BufferPart> parts;
     for (const Registered& parameter : module) {
       if (parameter.dtype != dtype) continue;
-      in_buffer.push_back({.elems = parameter.elems});
+      in_buffer.push_back({.elems = parameter.elems, .has_own_bucket = parameter.is_shared});
       parts.push_back(parameter.part);
     }
-    const megatron::BufferLayout layout = megatron::LayOutBuffer(in_buffer, BucketElems());
+    const megatron::BufferLayout layout = megatron::LayOutBuffer(in_buffer, bucket_elems);
     std::vector<BufferBucket> buckets;
     std::int64_t begin = 0;  // of the bucket
     std::size_t p = parts.size();
@@ -284,7 +349,9 @@ class Predictor {
   const RunRanks ranks_;
   const std::set<std::string> trained_;
   const std::span<const TargetTensor> tensors_;
+  const bool ties_head_;
   ModuleForm form_;
+  Pipeline pipeline_;
   RankBuffers buffers_;
 };
 

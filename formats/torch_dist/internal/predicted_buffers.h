@@ -16,8 +16,9 @@ namespace ckpt::torch_dist {
 // of formats/megatron/buffer_layout.h. `tensors` are weights, and `optimizer.state.<field>.<weight>`
 // of each trained one.
 //
-// Errors: kUnsupported (pipeline stages, arguments from which no layout follows, a weight whose place
-// among the modules or whose division among tensor ranks is not known), kMissing (an argument without
+// Errors: kUnsupported (arguments from which no layout follows, such as those that divide layers among
+// stages unequally; a weight whose place among the modules or whose division among tensor ranks is not
+// known), kMissing (an argument without
 // which equal parameters would be exchanged).
 Result<RankBuffers> PredictBuffers(std::span<const TargetTensor> tensors,
                                    const layout::Configuration& args);

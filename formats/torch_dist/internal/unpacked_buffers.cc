@@ -52,7 +52,8 @@ Result<std::vector<BufferStep>> StepsFrom(const BufferPosition& begin, const Glo
     CKPT_ASSIGN_OR_RETURN(const Bytes sample, reader.OfBucket(bucket, begin.elem, elems, dtype));
     const auto equal = of_size.find(AsText(sample));
     if (equal == of_size.end()) continue;
-    const bool is_last = end == bucket_elems;
+    // It is followed by room alone if the next bucket is that of a shared embedding.
+    const bool is_last = megatron::ParameterBegin(end) >= bucket_elems;
     const BufferPosition next = is_last
                                     ? BufferPosition{begin.bucket + 1, 0}
                                     : BufferPosition{begin.bucket, megatron::ParameterBegin(end)};

@@ -84,9 +84,11 @@ Status AddObjects(const EmptyObjects& objects, std::vector<dcp::WriterObject>& o
   return OkStatus();
 }
 
-// A dictionary of random states, each a tensor of bytes, as a list of one: rank (0, `tensor_rank`)
-// of the grid of pipeline and tensor ranks.
-dcp::WriterObject RandomStates(const TrainingRun& run, int tensor_rank) {
+// A dictionary of random states, each a tensor of bytes, as a list of one: of one rank in the grid of
+// pipeline and tensor ranks.
+dcp::WriterObject RandomStates(const TrainingRun& run, int pipeline_rank, int tensor_rank) {
+  // As Megatron seeds the stages of a pipeline.
+  const std::uint64_t seed = run.seed + 100 * static_cast<std::uint64_t>(pipeline_rank);
   std::vector<Bytes> storages;
   const auto tensor = [&](std::string_view name, Bytes state, PickleWriter& pickle) {
     pickle.Text(name);
@@ -98,18 +100,19 @@ dcp::WriterObject RandomStates(const TrainingRun& run, int tensor_rank) {
     const auto rank = static_cast<std::uint64_t>(tensor_rank);
     pickle.BeginList().BeginDict();
     pickle.Text("random_rng_state");
-    megatron::WritePythonState(run.seed, pickle);
+    megatron::WritePythonState(seed, pickle);
     pickle.Text("np_rng_state");
-    megatron::WriteNumpyState(run.seed, pickle);
-    tensor("torch_rng_state", megatron::TorchCpuState(run.seed), pickle);
-    tensor("cuda_rng_state", megatron::TorchCudaState(run.seed), pickle);
+    megatron::WriteNumpyState(seed, pickle);
+    tensor("torch_rng_state", megatron::TorchCpuState(seed), pickle);
+    tensor("cuda_rng_state", megatron::TorchCudaState(seed), pickle);
     pickle.Text("rng_tracker_states").BeginDict();
-    for (const megatron::TrackedState& tracked : megatron::TrackedStates(run.seed, rank)) {
+    for (const megatron::TrackedState& tracked : megatron::TrackedStates(seed, rank)) {
       tensor(tracked.name, megatron::TorchCudaState(tracked.seed), pickle);
     }
     pickle.EndDict().EndDict().EndList();
   });
-  return {.key = fmt::format("rng_state/shard_0.{}_1.{}", tensor_rank, run.tensor_ranks),
+  return {.key = fmt::format("rng_state/shard_{}.{}_{}.{}", pipeline_rank, tensor_rank,
+                             run.pipeline_ranks, run.tensor_ranks),
           .pickle = std::move(pickled),
           .storages = std::move(storages)};
 }
@@ -182,7 +185,9 @@ void NameRanks(TrainingRun& run) {
     if (said != run.args.end()) said->second = value;
   }
   const layout::Configuration args(run.args.begin(), run.args.end());
-  run.tensor_ranks = static_cast<int>(RunRanks::Of(args).tensor);
+  const RunRanks ranks = RunRanks::Of(args);
+  run.tensor_ranks = static_cast<int>(ranks.tensor);
+  run.pipeline_ranks = static_cast<int>(ranks.pipeline);
 }
 
 // The request with buffers in place of the optimizer's tensors, and what is stored beside them.
@@ -262,8 +267,10 @@ Result<WritePlan> PlanRun(RunRequest request) {
   if (form == kDpReshardable) {
     CKPT_ASSIGN_OR_RETURN(packed, PackOptimizer(request, experts, options));
   }
-  for (int rank = 0; rank < request.run.tensor_ranks; ++rank) {
-    options.objects.push_back(RandomStates(request.run, rank));
+  for (int stage = 0; stage < request.run.pipeline_ranks; ++stage) {
+    for (int rank = 0; rank < request.run.tensor_ranks; ++rank) {
+      options.objects.push_back(RandomStates(request.run, stage, rank));
+    }
   }
   const Content content = {
       .is_compat = !IsChosen(request.forms, kGenerationOption, kSince019),

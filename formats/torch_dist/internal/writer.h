@@ -52,8 +52,8 @@ Result<PlannedCheckpoint> PlanRelease(WeightsRequest request);
 [[nodiscard]] std::string MainWeightKey(std::string_view name, const ChosenForms& forms);
 
 // The directory of a run's checkpoint, without the root around it: the files above, with the
-// optimizer, in the form that was chosen, its schedule and `rng_state` of every tensor-parallel rank,
-// fresh from the run's seed. In the form dp_reshardable the checkpoint is that of the ranks that the
+// optimizer, in the form that was chosen, its schedule and `rng_state` of every pipeline and tensor
+// rank, fresh from the run's seed. In the form dp_reshardable the checkpoint is that of the ranks that the
 // run had: `args` say their numbers, and buffers are theirs (`request.run.buffers`), or those that
 // Megatron makes for them.
 //

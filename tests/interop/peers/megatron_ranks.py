@@ -40,7 +40,10 @@ class Rank:
         return {name: part.sharded_state_dict(**peer.only(part.sharded_state_dict, metadata=groups)) for name, part in zip(self.names, self.parts)}
 
     def _load(self, folder):
-        loaded = dist_checkpointing.load(self.sharded(self.common["content_metadata"]), folder, validate_access_integrity=False)
+        self.take(dist_checkpointing.load(self.sharded(self.common["content_metadata"]), folder, validate_access_integrity=False))
+
+    def take(self, loaded):
+        """The parts get the weights that were loaded into what `sharded` gave."""
         for name, part in zip(self.names, self.parts):
             missing, unexpected = part.load_state_dict(loaded[name], strict=False)
             assert not missing and all(key.endswith("_extra_state") for key in unexpected), (missing, unexpected)

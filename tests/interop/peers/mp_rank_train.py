@@ -1,12 +1,13 @@
 """Trains a model on real Megatron's ranks for some steps, and saves the same state in several forms.
 
     mp_rank_train.py CORE FOLDER OUT TENSOR,PIPELINE,VIRTUAL,EXPERT,DATA KIND --sequential [--bucket ELEMENTS] [--fp32] [--sgd] [--decoupled]
-                     [--slow] [--buffers]
+                     [--slow] [--buffers] [--load BUFFERS]
 
 Every rank builds its part of the GPTModel that `args` in FOLDER (torch_dist) describe, and loads FOLDER into it. Its optimizer is that
 of KIND, `distributed` or `plain`, and steps with random gradients. OUT/legacy is what Megatron-LM saves with `--ckpt-format torch`;
 OUT/core is the same as torch_dist in the form fully_reshardable, by dist_checkpointing; with --buffers, so is OUT/buffers in the form
-dp_reshardable. With --slow, vectors begin with ones, and weights change by less than their bfloat16 copies show.
+dp_reshardable. With --slow, vectors begin with ones, and weights change by less than their bfloat16 copies show. With --load, the model and
+the optimizer then take BUFFERS (torch_dist, dp_reshardable) with a strictness that raises on every missing and every unexpected key.
 """
 import json
 import os
@@ -21,6 +22,7 @@ import megatron_ranks
 import mp_rank_model
 import torch
 from megatron.core import dist_checkpointing, parallel_state
+from megatron.core.dist_checkpointing.mapping import ShardedObject
 from megatron.core.dist_checkpointing.strategies import filesystem_async
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
@@ -35,6 +37,7 @@ BUCKET = int(sys.argv[sys.argv.index("--bucket") + 1]) if "--bucket" in sys.argv
 STEPS, ITERATION, SAMPLES = 3, 7, 56
 HAS_BUFFERS = "--buffers" in sys.argv
 IS_SLOW = "--slow" in sys.argv
+LOADED = sys.argv[sys.argv.index("--load") + 1] if "--load" in sys.argv else None
 RATE = 1e-6 if IS_SLOW else 0.01
 
 
@@ -45,6 +48,7 @@ def describe_run(args):
     args.optimizer, args.lr, args.min_lr, args.weight_decay = "sgd" if "--sgd" in sys.argv else "adam", RATE, RATE / 10, 0.1
     args.adam_beta1, args.adam_beta2, args.adam_eps, args.clip_grad, args.sgd_momentum = 0.9, 0.95, 1e-8, 0.0, 0.9
     args.lr_decay_style, args.seed = "constant", 1
+    args.moe_grouped_gemm = peer.experts == "--grouped"
     args.iteration, args.consumed_train_samples, args.global_batch_size = ITERATION, SAMPLES, 8
     args.train_iters = 100
     args.decoupled_lr, args.decoupled_min_lr = (0.003, 0.0003) if "--decoupled" in sys.argv else (None, None)
@@ -106,10 +110,27 @@ def save_legacy(state, optimizer):
         torch.save(state, target / "model_optim_rng.pt")
 
 
+def load_buffers(rank, optimizer):
+    """Everything that the ranks keep is what is stored there."""
+    common = dist_checkpointing.load_common_state_dict(LOADED)
+    metadata = common["content_metadata"]
+    groups = dict(metadata, dp_cp_group=parallel_state.get_data_parallel_group(with_context_parallel=True))
+    wanted = rank.sharded(metadata)
+    wanted["optimizer"] = optimizer.sharded_state_dict(wanted, metadata=groups, is_loading=True)
+    at = parallel_state.get_pipeline_model_parallel_rank(), parallel_state.get_tensor_model_parallel_rank()
+    wanted["rng_state"] = ShardedObject("rng_state", None, (PIPELINE, TENSOR), at)
+    loaded = dist_checkpointing.load(wanted, LOADED, strict="raise_all", validate_access_integrity=False)
+    rank.take(loaded)
+    with torch.no_grad():  # exact values may be the weights themselves
+        optimizer.load_state_dict(loaded["optimizer"])
+
+
 def train_and_save():
     filesystem_async._results_queue = peer.ResultsQueue()
     filesystem_async._process_memory = lambda: 0
     peer.expert_ranks = EXPERT
+    if LOADED:
+        peer.keep_steps()
     rank = megatron_ranks.Rank(FOLDER, (TENSOR, PIPELINE, VIRTUAL, EXPERT), describe_run)
     if IS_SLOW:
         fill_vectors(rank.parts)
@@ -119,6 +140,8 @@ def train_and_save():
         is_good, _, _ = optimizer.step()
         assert is_good
         scheduler.step(8)
+    if LOADED:
+        load_buffers(rank, optimizer)
     beginning = rank.beginning(ITERATION, 1e15) | {"opt_param_scheduler": scheduler.state_dict()}
     rest = {"optimizer": optimizer.state_dict(), "rng_state": megatron_ranks.random_states()}
     save_legacy(beginning | rank.weights() | rest, optimizer)
