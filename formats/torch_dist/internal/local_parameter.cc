@@ -19,6 +19,15 @@ bool IsOfOptimizer(std::string_view key) {
   return key.starts_with(kOptimizer) || key.starts_with(kChained);
 }
 
+// Whether rows lie behind others.
+bool Follows(const Box& rows, const Box& before) {
+  if (rows.sizes.empty()) return false;
+  Box expected = before;
+  expected.offsets[0] += before.sizes[0];
+  expected.sizes[0] = rows.sizes[0];
+  return rows == expected;
+}
+
 // Where a box stands among those of one layer and expert: in the dim in which they differ.
 struct Slice {
   std::int64_t number = 0;
@@ -190,7 +199,15 @@ BufferPart PartOf(const LocalParameter& parameter, std::int64_t begin) {
                      .expert = parameter.expert,
                      .boxes = {},
                      .begin = begin};
-  for (const Box& box : parameter.boxes) part.boxes.push_back(WithoutLeading(box, leading));
+  for (const Box& box : parameter.boxes) {
+    Box in_module = WithoutLeading(box, leading);
+    // The gate's rows and those of up, if one rank has all.
+    if (!part.boxes.empty() && Follows(in_module, part.boxes.back())) {
+      part.boxes.back().sizes[0] += in_module.sizes[0];
+    } else {
+      part.boxes.push_back(std::move(in_module));
+    }
+  }
   return part;
 }
 

@@ -166,6 +166,26 @@ TEST(Affine, JoinsLoopsThatAreOneOnBothSides) {
   EXPECT_EQ(nest.loops, (std::vector<Loop>{{24, 0, 1, 0, 1}, {5, 1, 1, 1, 1}}));
 }
 
+// More positions than are looked at one by one: parts of a row that share no unit, but lie apart.
+TEST(Affine, ProvesPartsThatLieApartOneByOne) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 40;
+  const auto run = [](std::int64_t begin, std::int64_t size) {
+    return Nest{0, {begin}, {0}, {{size, 0, 1, 0, 1}}};
+  };
+  const auto zipped = [](std::int64_t begin) { return Nest{0, {begin}, {0}, {{5, 0, 2, 0, 1}}}; };
+  const std::vector<Nest> nests = {run(0, kMany), zipped(kMany), zipped(kMany + 1),
+                                   run(kMany + 10, 7)};
+  EXPECT_THAT(ProveExactCover(Dims{kMany + 17}, nests), IsOk());
+  EXPECT_THAT(ProveExactCover(Dims{kMany + 18}, nests), FailsWith(ErrorKind::kCoverage));
+  const std::vector<Nest> open = {nests[0], nests[1], nests[3]};
+  EXPECT_THAT(ProveExactCover(Dims{kMany + 17}, open), FailsWith(ErrorKind::kCoverage));
+  std::vector<Nest> twice = nests;
+  twice.push_back(run(kMany + 4, 2));
+  EXPECT_THAT(ProveExactCover(Dims{kMany + 17}, twice), FailsWith(ErrorKind::kOverlap));
+  const std::vector<Nest> late = {run(3, 4)};
+  EXPECT_THAT(ProveExactCover(Dims{7}, late), FailsWith(ErrorKind::kCoverage));
+}
+
 TEST(Affine, IdentityCoversItsTensor) {
   const Dims shape = {3, 1, 4};
   EXPECT_THAT(ProveExactCover(shape, std::vector<Nest>{IdentityNest(0, shape)}), IsOk());
