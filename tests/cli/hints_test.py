@@ -32,7 +32,7 @@ def options_of(tool):
 def hints():
     """(file, text) of every hint."""
     for folder in ("core", "formats", "converters", "tools", "trainer"):
-        for path in sorted((ROOT / folder).rglob("*.cc")):
+        for path in sorted((ROOT / folder).rglob("*.[ch]*")):
             for statement in HINT.findall(path.read_text()):
                 yield path.relative_to(ROOT), "".join(literal[1:-1] for literal in re.findall(LITERAL, statement))
 

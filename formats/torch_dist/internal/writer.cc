@@ -209,7 +209,7 @@ Result<std::map<std::string, std::vector<PackedPart>>> PackOptimizer(RunRequest&
   CKPT_ASSIGN_OR_RETURN(const bool are_apart, HaveExpertOptimizer(buffers));
   if (experts == ExpertOptimizer::kSeparate && !are_apart) {
     return Error(ErrorKind::kUsage, "the run's experts have no buffers of their own")
-        .Hint("leave --expert-optimizer out: buffers say who updates experts");
+        .Hint("leave ckpt-convert's --expert-optimizer out: the buffers say who updates experts");
   }
   experts = are_apart ? ExpertOptimizer::kSeparate : ExpertOptimizer::kJoint;
   CKPT_ASSIGN_OR_RETURN(PackedBuffers packed, PackBuffers(buffers, std::move(request.tensors)));

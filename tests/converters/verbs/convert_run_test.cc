@@ -178,6 +178,104 @@ TEST_F(ConvertRunTest, GoesToAnOlderFormAndBackUnchanged) {
   }
 }
 
+// Megatron's default form: the buffers of the ranks that the run had.
+TEST_F(ConvertRunTest, GoesToBuffersAndBackUnchanged) {
+  const std::vector<std::string> all = {"decoder.", "embedding.", "output_layer.", "optimizer."};
+  for (const std::string& name : testing::GoldenCases(
+           "torch_dist",
+           {"opt_dp_reshardable_dp1_core016", "opt_dp_reshardable_dp2_core019",
+            "opt_dp_reshardable_tp2dp2_core016", "opt_fully_reshardable_dp1_core016",
+            "opt_fully_reshardable_tp2dp2_core016", "opt_fully_reshardable_pp2dp2_core019"})) {
+    SCOPED_TRACE(name);
+    const Path source = RunOf("torch_dist", name);
+    ConvertOptions usual = Between("torch_dist", "torch_dist", source, "usual");
+    usual.to.choices["transformer_impl"] = "local";
+    usual.overwrite = true;
+    ASSERT_THAT(Convert(usual), IsOk());
+    for (const std::optional<int> level : {std::optional<int>(), std::optional(3)}) {
+      ConvertOptions there = usual;
+      there.target = dir_.path() / "buffers";
+      there.to.forms["optimizer-form"] = "dp_reshardable";
+      there.zstd_level = level;
+      const auto report = Convert(there);
+      ASSERT_THAT(report, IsOk());
+      EXPECT_EQ(report->target_digest, report->source_digest);
+      EXPECT_TRUE(Tensors(there.target, {"optimizer.state."}).empty());
+      ConvertOptions back = usual;
+      back.source = there.target;
+      back.target = dir_.path() / "back";
+      ASSERT_THAT(Convert(back), IsOk());
+      EXPECT_EQ(Tensors(back.target, all), Tensors(usual.target, all));
+      ExpectSameRun(WholeState(source).run, WholeState(there.target).run);
+    }
+  }
+}
+
+// Which keys, of which shapes, and what is stored beside buffers.
+TEST_F(ConvertRunTest, HasTheBuffersOfTheRun) {
+  const auto described = [](const Path& path) {
+    std::map<std::string, std::string> keys;
+    const auto opened = OpenCheckpoint(PosixStorage(), path);
+    EXPECT_THAT(opened, IsOk());
+    if (!opened.ok()) return keys;
+    const CheckpointIndex& index = opened->source->index();
+    for (const GlobalTensor& tensor : index.tensors()) {
+      std::string& text = keys[tensor.key];
+      text = fmt::format("{} {}", DTypeName(tensor.dtype), FormatDims(tensor.shape));
+      if (!tensor.key.starts_with("optimizer.")) continue;
+      std::vector<std::string> boxes;
+      for (const Chunk& chunk : index.chunks(tensor)) boxes.push_back(FormatBox(index.box(chunk)));
+      std::ranges::sort(boxes);
+      for (const std::string& box : boxes) text += box;
+    }
+    for (const ObjectEntry& object : index.objects()) {
+      std::string& text = keys[object.key];
+      if (object.key.find(".per_bucket_numel") == std::string::npos) continue;
+      text = opened->source->ReadObject(object).value().json;
+    }
+    return keys;
+  };
+  for (const std::string& name : testing::GoldenCases(
+           "torch_dist", {"opt_dp_reshardable_dp1_core016", "opt_dp_reshardable_tp2dp2_core016"})) {
+    SCOPED_TRACE(name);
+    const Path source = RunOf("torch_dist", name);
+    ConvertOptions options = Between("torch_dist", "torch_dist", source, "buffers");
+    options.to.choices["transformer_impl"] = "local";
+    options.to.forms["optimizer-form"] = "dp_reshardable";
+    options.overwrite = true;
+    ASSERT_THAT(Convert(options), IsOk());
+    EXPECT_EQ(described(options.target), described(source));
+  }
+}
+
+TEST_F(ConvertRunTest, RefusesBuffersThatWouldNotBeTheRuns) {
+  const Path source = RunOf("torch_dist", "opt_dp_reshardable_tp2dp2_core016");
+  const auto refused = [&](const auto& change) {
+    ConvertOptions options = Between("torch_dist", "torch_dist", source, "refused");
+    options.to.forms["optimizer-form"] = "dp_reshardable";
+    change(options);
+    const auto prepared = PrepareConversion(PosixStorage(), options);
+    return prepared.ok() ? std::string("nothing") : prepared.status().ToString();
+  };
+  EXPECT_THAT(refused([](ConvertOptions& options) { options.dtype = DType::kFloat32; }),
+              HasSubstr("of another dtype"));
+  EXPECT_THAT(refused([](ConvertOptions& options) {
+                options.to.choices["transformer_impl"] = "transformer_engine";
+              }),
+              HasSubstr("another implementation of layers"));
+  EXPECT_THAT(
+      refused([](ConvertOptions& options) { options.to.forms["expert-optimizer"] = "separate"; }),
+      HasSubstr("the run's experts have no buffers of their own"));
+  EXPECT_THAT(refused([](ConvertOptions& options) {
+                options.source = RunOf("torch_dist", "opt_fully_reshardable_dp1_core016");
+              }),
+              HasSubstr("args.transformer_impl"));
+  EXPECT_THAT(refused([](ConvertOptions& options) {
+                options.to.container = FindFormat("fsdp_dtensor").value();
+              }),
+              HasSubstr("the target does not have this option"));
+}
+
 // Before Core 0.16 the optimizer's tensors were slices of flattened parameters. One that is not
 // distributed counts updates in a tensor. By default, one that is has all parameters in buffers.
 TEST_F(ConvertRunTest, ReadsFormsThatAreNotWritten) {

@@ -80,6 +80,17 @@ TEST(PlanDcpTest, CutsATensorIntoRowsThatFit) {
   }
 }
 
+TEST(PlanDcpTest, EndsChunksWhereItIsAskedTo) {
+  WriterOptions options;
+  options.max_chunk_bytes = 40;
+  options.chunk_ends["a"] = {0, 3, 3, 24};
+  const auto plan = PlanDcp({{"a", DType::kFloat32, {30}}, {"b", DType::kFloat32, {10}}}, options);
+  ASSERT_THAT(plan, IsOk());
+  std::vector<std::int64_t> ends;
+  for (const WriteItem& item : plan->items) ends.push_back(item.box.offsets[0] + item.box.sizes[0]);
+  EXPECT_THAT(ends, ::testing::ElementsAre(3, 13, 23, 24, 30, 10));
+}
+
 TEST(PlanDcpTest, StoresATensorWithoutElementsAsOneItem) {
   const auto plan = PlanDcp({{"a", DType::kInt8, {3, 0}}}, {.max_chunk_bytes = 1});
   ASSERT_THAT(plan, IsOk());

@@ -345,6 +345,13 @@ bool AnyContains(const std::set<std::string>& keys, std::string_view part) {
       keys, [&](const std::string& key) { return key.find(part) != std::string::npos; });
 }
 
+// A conversion alone makes the buffers of other ranks.
+TEST_F(SaveAndLoadTest, RefusesAFormThatOnlyConversionsHave) {
+  const layout::Configuration settings =
+      With(TinySettings(), {{"save_format", "torch_dist"}, {"optimizer_form", "dp_reshardable"}});
+  EXPECT_THAT(Save(settings, 1, 1, 1).ToString(), ::testing::HasSubstr("optimizer_form"));
+}
+
 // Flattened, as Megatron-Core up to 0.15 keeps it: ranks store ranges of layers' blocks.
 TEST_F(SaveAndLoadTest, KeepsTheOptimizerInAnOlderFormOnEveryMesh) {
   const layout::Configuration settings =
