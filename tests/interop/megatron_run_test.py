@@ -53,6 +53,41 @@ def test_takes_weights_optimizer_and_schedule(case, core, tmp_path):
     check(case / "ckpt", "compat", core, tmp_path)
 
 
+BUFFERS = ("--optimizer-form", "dp_reshardable")
+
+
+def argument(path, name):
+    return tools.inspect("show", path, "common_state")["value"]["args"]["$object"]["state"][name]
+
+
+def groups(path):
+    """Of a run with one optimizer: what this version's classes keep of its parameter groups, in any order."""
+    said = ("wd_mult", "lr_mult", "max_lr", "min_lr", "lr", "betas", "eps", "step", "weight_decay")
+    listed = tools.inspect("show", path, "common_state")["value"]["optimizer"]["optimizer"]["param_groups"]
+    return sorted(json.dumps([group[name] for name in said]) for group in listed)
+
+
+# The peer has one tensor rank, and no class of grouped experts that has a parameter for each.
+@pytest.mark.parametrize("case", [c for c in RUNS if "_tp2_" not in c.name and not c.name.startswith("moe_ep2")], ids=golden.name)
+@pytest.mark.parametrize("version", VERSIONS.values())
+def test_takes_the_buffers_of_its_distributed_optimizer(version, case, core, tmp_path):
+    """They follow from the run's arguments, and are those that it makes itself: it saves the same keys and objects, and every value outside gaps."""
+    ours, own = tmp_path / "ours", tmp_path / "own"
+    options = ("--transformer-impl", "local", "--dtype", "bfloat16")
+    tools.convert("fsdp-to-torch-dist", case / "ckpt", tmp_path / "usual", *options)
+    tools.convert("fsdp-to-torch-dist", case / "ckpt", ours, *options, *BUFFERS)
+    (folder,) = ours.glob("iter_*")
+    ranks = argument(ours, "expert_model_parallel_size")
+    done = tools.peer("2.15.0", "megatron_core.py", core(version), folder, tmp_path / "live.pt", own, "--sequential", "--expert-ranks", ranks,
+                      timeout=180)
+    assert done["optimizers"] == ranks and done["iteration"] == int((ours / "latest_checkpointed_iteration.txt").read_text())
+    assert stored(folder) == stored(own)
+    for name, saved in (("ours", folder), ("own", own)):
+        tools.convert("convert", saved, tmp_path / f"back-{name}", "--to", "torch_dist", "--transformer-impl", "local")
+        assert tools.digests(tmp_path / f"back-{name}") == tools.digests(tmp_path / "usual")
+    assert groups(tmp_path / "back-ours") == groups(tmp_path / "back-own")
+
+
 FORM = ("--optimizer-form", "fully_sharded_model_space")
 
 

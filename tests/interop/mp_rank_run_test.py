@@ -105,9 +105,10 @@ def test_buffers_are_the_training_state(case, trained, tmp_path):
     is_same_run(run / "buffers", run / "core", tmp_path)
 
 
-# Of stages with layers that predict further tokens it is not known which has what.
+# Of stages with layers that predict further tokens it is not known which has what. Buckets are full at multiples of 128: others are damaged
+# in what Megatron-Core itself saves as fully_reshardable.
 PREDICTED = [case for case in BUFFERS if case[0] != "further"] + [
-    ("llama", "1,2,1,1,2", "distributed", "--buffers", "--bucket", "20000"), ("moe", "1,1,1,2,2", "distributed", "--buffers", "--bucket", "3000")]
+    ("llama", "1,2,1,1,2", "distributed", "--buffers", "--bucket", "30800"), ("moe", "1,1,1,2,2", "distributed", "--buffers", "--bucket", "3000")]
 WRITTEN = [(known, *case) for known, cases in (("buffers", BUFFERS), ("core", PREDICTED)) for case in cases]
 FORM = ("--to", "torch_dist", "--optimizer-form", "dp_reshardable")
 
@@ -134,9 +135,9 @@ def test_buffers_are_written_for_the_same_ranks(case, trained, published, tmp_pa
 
 
 def test_what_does_not_follow_from_arguments_is_refused(trained, tmp_path):
-    for case, name in ((("further", "1,2,2,1,1"), "mtp_num_layers"), (("moe", "2,1,1,2,2"), "moe_use_legacy_grouped_gemm")):
-        code, _, stderr = tools.run("ckpt-convert", "convert", trained(*case, "distributed", "--buffers") / "core", tmp_path / "ours", *FORM)
-        assert code == 3 and f"args.{name}" in stderr and "--optimizer-form fully_reshardable" in stderr
+    run = trained("further", "1,2,2,1,1", "distributed", "--buffers")
+    code, _, stderr = tools.run("ckpt-convert", "convert", run / "core", tmp_path / "ours", *FORM)
+    assert code == 3 and "args.mtp_num_layers" in stderr and "--optimizer-form fully_reshardable" in stderr
 
 
 @pytest.mark.parametrize("case", BUFFERS[-6:], ids=lambda case: " ".join(case))
