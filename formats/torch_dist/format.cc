@@ -47,7 +47,7 @@ constexpr std::array kOptions = {
     FormatOption{.name = kOptimizerOption,
                  .purpose = "In which of Megatron's forms a run's optimizer is stored; "
                             "fully_sharded_model_space is for Megatron-Core up to 0.15, "
-                            "dp_reshardable for the same tensor and expert ranks as before",
+                            "dp_reshardable for the tensor, pipeline and expert ranks of the run",
                  .values = kOptimizerForms,
                  .of_conversions = kDpReshardable},
     FormatOption{.name = megatron::kTreeOption,

@@ -188,7 +188,7 @@ bool IsBuiltOn(std::string_view from, std::string_view to) {
       {"formats/fsdp2", {"formats/dcp", "formats/megatron", "formats/torch_save"}},
       {"formats/fsdp_dtensor", {"formats/dcp", "formats/megatron", "formats/torch_save"}},
       {"formats/megatron", {"formats/torch_save"}},  // Megatron-Bridge's train_state.pt
-      {"formats/mp_rank", {"formats/torch_save"}},
+      {"formats/mp_rank", {"formats/megatron", "formats/torch_save"}},
       {"formats/hf", {"formats/safetensors", "formats/torch_save"}},
       {"formats/torch_dist", {"formats/dcp", "formats/megatron", "formats/torch_save"}},
       {"formats/torch_save", {"formats/safetensors"}},  // the index of a sharded repository

@@ -16,6 +16,7 @@
 #include "formats/pickle/writer.h"
 #include "formats/torch_dist/internal/buffer_keys.h"
 #include "formats/torch_dist/internal/param_groups.h"
+#include "formats/torch_dist/internal/run_arguments.h"
 #include "formats/torch_dist/internal/run_keys.h"
 #include "formats/torch_dist/internal/run_ranks.h"
 #include "formats/torch_dist/internal/weight_key.h"
@@ -24,6 +25,8 @@ namespace ckpt::torch_dist {
 namespace {
 
 using pickle::PickleWriter;
+
+constexpr std::string_view kExpertOptimizer = "chained_1.";
 
 // A trained weight, and what the optimizer keeps for it, by field.
 struct Trained {
@@ -209,7 +212,7 @@ Result<bool> HaveExpertOptimizer(const RankBuffers& buffers) {
     const std::string& optimizer = buffer.id.optimizer;
     if (optimizer.empty()) continue;
     are_several = true;
-    const bool of_experts = optimizer == "chained_1.";
+    const bool of_experts = optimizer == kExpertOptimizer;
     bool fits = of_experts || optimizer == "chained_0.";
     for (const BufferBucket& bucket : buffer.buckets) {
       for (const BufferPart& part : bucket.parts)
@@ -225,19 +228,34 @@ Result<bool> HaveExpertOptimizer(const RankBuffers& buffers) {
   return are_several;
 }
 
+Status CheckRanks(const RankBuffers& buffers, const layout::Configuration& args) {
+  const RunRanks ranks = RunRanks::Of(args);
+  std::set<std::int64_t> groups;
+  for (const RankBuffer& buffer : buffers) {
+    if (buffer.id.optimizer != kExpertOptimizer) groups.insert(buffer.id.group);
+  }
+  const std::int64_t named = ranks.tensor * ranks.pipeline;
+  const auto found = static_cast<std::int64_t>(groups.size());
+  if (found == named) return OkStatus();
+  return Error(ErrorKind::kUnsupported, "the run's arguments name other ranks than have buffers")
+      .Tensor("args.tensor_model_parallel_size")
+      .Expected(fmt::format("{} groups of ranks", found))
+      .Actual(fmt::format("{} tensor ranks in {} stages", ranks.tensor, ranks.pipeline))
+      .Hint(kOtherForm);
+}
+
 std::vector<dcp::WriterObject> ObjectsBesideBuffers(const RankBuffers& buffers,
                                                     const TrainingRun& run,
                                                     bool have_expert_optimizer) {
   const layout::Configuration args(run.args.begin(), run.args.end());
   const RunRanks ranks = RunRanks::Of(args);
-  const auto busbw = args.find("ddp_pad_buckets_for_high_nccl_busbw");
-  const bool for_busbw = busbw != args.end() && busbw->second == layout::Value(true);
+  const bool for_busbw = RunArguments(args).IsTrue("ddp_pad_buckets_for_high_nccl_busbw");
   std::map<std::string, std::vector<const RankBuffer*>> groups;
   for (const RankBuffer& buffer : buffers) groups[GroupKey(buffer.id)].push_back(&buffer);
   std::vector<dcp::WriterObject> objects;
   for (const auto& [key, of_group] : groups) {
     const RankBuffer& any = *of_group.front();
-    const bool of_experts = have_expert_optimizer && any.id.optimizer == "chained_1.";
+    const bool of_experts = have_expert_optimizer && any.id.optimizer == kExpertOptimizer;
     const std::int64_t dividing = of_experts ? ranks.expert_data : ranks.data;
     objects.push_back(ObjectOf(any, "optimizer", [&](PickleWriter& pickle) {
       WriteParamGroups(have_expert_optimizer ? GroupsOf(run, of_experts) : run.groups, pickle);

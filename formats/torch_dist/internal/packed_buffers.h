@@ -10,6 +10,7 @@
 
 #include "core/base/result.h"
 #include "core/checkpoint/write_plan.h"
+#include "core/layout/value.h"
 #include "core/training/rank_buffers.h"
 #include "core/training/training_run.h"
 #include "formats/dcp/writer.h"
@@ -33,6 +34,9 @@ Result<PackedBuffers> PackBuffers(const RankBuffers& buffers, std::vector<Target
 // Whether experts have an optimizer of their own. Errors: kUnsupported (the buffers are those of
 // other optimizers than one, or one of experts beside one of all other parameters).
 Result<bool> HaveExpertOptimizer(const RankBuffers& buffers);
+
+// That every tensor rank of every stage that `args` name has a buffer. Errors: kUnsupported.
+Status CheckRanks(const RankBuffers& buffers, const layout::Configuration& args);
 
 // What each group of ranks stores beside its buffers: the sizes of these, and the parameter groups.
 // `run.args` say how many ranks divide a buffer. REQUIRES: PackBuffers takes them, and as GroupsOf.

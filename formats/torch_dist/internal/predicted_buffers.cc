@@ -17,6 +17,7 @@
 #include "formats/megatron/buffer_layout.h"
 #include "formats/torch_dist/internal/local_parameter.h"
 #include "formats/torch_dist/internal/module_order.h"
+#include "formats/torch_dist/internal/run_arguments.h"
 #include "formats/torch_dist/internal/run_keys.h"
 #include "formats/torch_dist/internal/run_ranks.h"
 #include "formats/torch_dist/internal/weight_key.h"
@@ -34,9 +35,12 @@ constexpr std::array<std::string_view, 7> kUnequalStages = {
     "standalone_embedding_stage",
     "mtp_num_layers"};
 
-// Which layers are used: "transformer_engine" or "local".
+// Of which layers are: "transformer_engine" or "local".
 constexpr std::string_view kImplementation = "transformer_impl";
-constexpr std::string_view kLocal = "local";
+
+bool IsLocal(const RunArguments& args) {
+  return args.Has(kImplementation) && *args.Find(kImplementation) == layout::Value("local");
+}
 
 Status Refuse(ErrorKind kind, std::string_view what, std::string_view name,
               std::string_view hint = kOtherForm) {
@@ -45,37 +49,6 @@ Status Refuse(ErrorKind kind, std::string_view what, std::string_view name,
       .Tensor(name)
       .Hint(hint);
 }
-
-// Megatron's arguments.
-class Arguments {
- public:
-  explicit Arguments(const layout::Configuration& args) : args_(args) {}
-
-  [[nodiscard]] bool Has(std::string_view name) const { return Find(name) != nullptr; }
-  [[nodiscard]] bool IsTrue(std::string_view name) const {
-    return Has(name) && *Find(name) == layout::Value(true);
-  }
-  // Whether it asks for something: it is no None, no False and no 0.
-  [[nodiscard]] bool Asks(std::string_view name) const {
-    return Has(name) && *Find(name) != layout::Value(false) && *Find(name) != layout::Value(0);
-  }
-  [[nodiscard]] std::optional<std::int64_t> Number(std::string_view name) const {
-    const std::int64_t* const value = Has(name) ? Find(name)->AsInt() : nullptr;
-    return value == nullptr ? std::nullopt : std::optional(*value);
-  }
-  [[nodiscard]] bool IsText(std::string_view name, std::string_view text) const {
-    return Has(name) && *Find(name) == layout::Value(std::string(text));
-  }
-
- private:
-  // Null: it is not there, or None.
-  [[nodiscard]] const layout::Value* Find(std::string_view name) const {
-    const auto found = args_.find(name);
-    return found == args_.end() || found->second.is_null() ? nullptr : &found->second;
-  }
-
-  const layout::Configuration& args_;
-};
 
 // A parameter of one rank's module.
 struct Registered {
@@ -111,23 +84,24 @@ std::set<std::string> TrainedWeights(std::span<const TargetTensor> tensors) {
   return trained;
 }
 
-Result<ModuleForm> FormOf(const Arguments& args, bool has_experts) {
+Result<ModuleForm> FormOf(const RunArguments& args, bool has_experts) {
   if (!args.Has(kImplementation)) {
     return Refuse(
         ErrorKind::kMissing, "of which implementation layers are", "args.transformer_impl",
         "ckpt-convert --transformer-impl says it; --optimizer-form fully_reshardable needs "
         "it not");
   }
-  const bool is_local = args.IsText(kImplementation, kLocal);
+  const bool is_local = IsLocal(args);
   ModuleForm form = {.norm_in_projection = !is_local};
   if (!has_experts) return form;
   const bool is_grouped = args.IsTrue("moe_grouped_gemm");
   if (!args.Has("moe_grouped_gemm")) {
     return Refuse(ErrorKind::kMissing, "whether experts are grouped", "args.moe_grouped_gemm");
   }
-  if (is_grouped && (is_local || args.IsTrue("moe_use_legacy_grouped_gemm"))) {
-    return Refuse(ErrorKind::kUnsupported, "the older class of grouped experts has one parameter",
-                  "args.moe_use_legacy_grouped_gemm");
+  const bool is_legacy = args.IsTrue("moe_use_legacy_grouped_gemm");
+  if (is_grouped && (is_local || is_legacy)) {
+    return Refuse(ErrorKind::kUnsupported, "all experts of a layer are one parameter",
+                  is_legacy ? "args.moe_use_legacy_grouped_gemm" : "args.moe_grouped_gemm");
   }
   form.experts_one_by_one = !is_grouped;
   return form;
@@ -149,7 +123,7 @@ bool IsInOrder(const RankBuffer& buffer, const ModuleForm& form) {
 }
 
 // The dtype of gradients beside parameters of one dtype.
-Result<DType> GradientDType(const Arguments& args, DType dtype) {
+Result<DType> GradientDType(const RunArguments& args, DType dtype) {
   if (dtype == DType::kFloat16) {
     return Refuse(ErrorKind::kUnsupported, "float16 also has the state of a loss scale",
                   "args.fp16");
@@ -198,6 +172,10 @@ class Predictor {
       return Refuse(ErrorKind::kUnsupported, "weights of 8 bits have a buffer of their own",
                     "args.fp8_param_gather");
     }
+    if (ranks_.expert == 1 && ranks_.expert_tensor != ranks_.tensor) {
+      return Refuse(ErrorKind::kUnsupported, "experts are divided by other tensor ranks",
+                    "args.expert_tensor_parallel_size");
+    }
     if (args_.IsTrue("overlap_grad_reduce") && args_.Has("ddp_num_buckets")) {
       return Refuse(ErrorKind::kUnsupported, "how large this number of buckets makes them",
                     "args.ddp_num_buckets");
@@ -220,14 +198,13 @@ class Predictor {
     pipeline_ = {.stages = ranks_.pipeline,
                  .parts = args_.Number("virtual_pipeline_model_parallel_size").value_or(1),
                  .layers = args_.Number("num_layers").value_or(0)};
-    const std::int64_t parts =
-        pipeline_.stages * std::clamp<std::int64_t>(pipeline_.parts, 1, 4096);
-    if (pipeline_.layers > 0 && pipeline_.parts > 0 && pipeline_.layers % parts == 0) {
-      return OkStatus();
-    }
-    return Refuse(ErrorKind::kUnsupported,
-                  fmt::format("{} stages do not divide the layers equally", parts),
-                  "args.num_layers");
+    const auto& [stages, parts, layers] = pipeline_;
+    const bool is_equal = parts > 0 && layers % parts == 0 && layers / parts % stages == 0;
+    if (layers > 0 && is_equal) return OkStatus();
+    return Refuse(
+        ErrorKind::kUnsupported,
+        fmt::format("{} stages of {} parts do not divide {} layers equally", stages, parts, layers),
+        "args.num_layers");
   }
 
   // Only the first stage sends its buckets one by one, and of it the first part of the model.
@@ -345,7 +322,7 @@ class Predictor {
     return buckets;
   }
 
-  const Arguments args_;
+  const RunArguments args_;
   const RunRanks ranks_;
   const std::set<std::string> trained_;
   const std::span<const TargetTensor> tensors_;
@@ -363,9 +340,9 @@ Result<RankBuffers> PredictBuffers(std::span<const TargetTensor> tensors,
 }
 
 Status CheckOrder(const RankBuffers& buffers, const layout::Configuration& args) {
-  const Arguments arguments(args);
+  const RunArguments arguments(args);
   if (!arguments.Has(kImplementation)) return OkStatus();
-  ModuleForm form = {.norm_in_projection = !arguments.IsText(kImplementation, kLocal)};
+  ModuleForm form = {.norm_in_projection = !IsLocal(arguments)};
   for (const RankBuffer& buffer : buffers) {
     form.experts_one_by_one = false;
     bool fits = IsInOrder(buffer, form);
@@ -376,7 +353,7 @@ Status CheckOrder(const RankBuffers& buffers, const layout::Configuration& args)
                  "the run has its parameters in the order of another implementation of layers")
         .Tensor("args.transformer_impl")
         .Expected("the run's")
-        .Actual(FormatValue(args.find(kImplementation)->second))
+        .Actual(FormatValue(*arguments.Find(kImplementation)))
         .Hint("ckpt-convert --transformer-impl names the run's");
   }
   return OkStatus();

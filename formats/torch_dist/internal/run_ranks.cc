@@ -4,25 +4,21 @@
 #include <optional>
 #include <string_view>
 
+#include "formats/torch_dist/internal/run_arguments.h"
 #include "formats/torch_dist/internal/weight_key.h"
 
 namespace ckpt::torch_dist {
 
 RunRanks RunRanks::Of(const layout::Configuration& args) {
   // More ranks than any run has would overflow products.
-  constexpr std::int64_t kMost = 1 << 20;
+  constexpr std::int64_t kMost = 1 << 16;
+  const RunArguments arguments(args);
   const auto number = [&](std::string_view name) -> std::optional<std::int64_t> {
-    const auto found = args.find(name);
-    const std::int64_t* const value = found == args.end() ? nullptr : found->second.AsInt();
-    if (value == nullptr) return std::nullopt;
-    return std::clamp<std::int64_t>(*value, 1, kMost);
-  };
-  const auto is_set = [&](std::string_view name) {
-    const auto found = args.find(name);
-    return found != args.end() && found->second == layout::Value(true);
+    const std::optional<std::int64_t> value = arguments.Number(name);
+    return value ? std::optional(std::clamp<std::int64_t>(*value, 1, kMost)) : std::nullopt;
   };
   RunRanks ranks;
-  ranks.is_gated = is_set("swiglu") || is_set("quick_geglu");
+  ranks.is_gated = arguments.IsTrue("swiglu") || arguments.IsTrue("quick_geglu");
   ranks.tensor = number("tensor_model_parallel_size").value_or(1);
   ranks.pipeline = number("pipeline_model_parallel_size").value_or(1);
   ranks.expert = number("expert_model_parallel_size").value_or(1);

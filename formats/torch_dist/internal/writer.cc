@@ -206,6 +206,7 @@ Result<std::map<std::string, std::vector<PackedPart>>> PackOptimizer(RunRequest&
   if (buffers.empty()) {
     CKPT_ASSIGN_OR_RETURN(buffers, PredictBuffers(request.tensors, args));
   }
+  CKPT_RETURN_IF_ERROR(CheckRanks(buffers, args));
   CKPT_ASSIGN_OR_RETURN(const bool are_apart, HaveExpertOptimizer(buffers));
   if (experts == ExpertOptimizer::kSeparate && !are_apart) {
     return Error(ErrorKind::kUsage, "the run's experts have no buffers of their own")

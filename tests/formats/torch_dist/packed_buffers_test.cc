@@ -135,6 +135,16 @@ TEST_F(PackedBuffersTest, KnowTheOptimizerOfExperts) {
   EXPECT_THAT(HaveExpertOptimizer(buffers_), FailsWith(ErrorKind::kUnsupported));
 }
 
+TEST_F(PackedBuffersTest, AreThoseOfTheRanksThatArgumentsName) {
+  EXPECT_THAT(CheckRanks(buffers_, {}), IsOk());
+  layout::Configuration args = {{"tensor_model_parallel_size", 2}};
+  EXPECT_THAT(CheckRanks(buffers_, args), FailsWith(ErrorKind::kUnsupported));
+  buffers_.push_back(buffers_[0]);
+  buffers_[1].id.group = 1;
+  EXPECT_THAT(CheckRanks(buffers_, args), IsOk());
+  EXPECT_THAT(CheckRanks(buffers_, {}), FailsWith(ErrorKind::kUnsupported));
+}
+
 TEST_F(PackedBuffersTest, StoreTheirSizesAndTheGroupsBesideThem) {
   TrainingRun run;
   run.groups = {{.step = 3}};

@@ -187,8 +187,16 @@ TEST_F(PredictedBuffersTest, PutExpertsApartIfRanksShareThem) {
   Add("decoder.layers.mlp.experts.experts.linear_fc1.weight", {2, 4, 8, 8});
   ExpectRefused(ErrorKind::kMissing, "args.moe_grouped_gemm");
   args_["moe_grouped_gemm"] = true;
+  ExpectRefused(ErrorKind::kUnsupported, "args.moe_grouped_gemm");
+  args_["transformer_impl"] = "transformer_engine";
+  EXPECT_THAT(Predict(), IsOk());
+  args_["moe_use_legacy_grouped_gemm"] = true;
   ExpectRefused(ErrorKind::kUnsupported, "args.moe_use_legacy_grouped_gemm");
+  args_["transformer_impl"] = "local";
   args_["moe_grouped_gemm"] = false;
+  args_["expert_tensor_parallel_size"] = 2;
+  ExpectRefused(ErrorKind::kUnsupported, "args.expert_tensor_parallel_size");
+  args_.erase("expert_tensor_parallel_size");
   EXPECT_EQ(Predict()->size(), 1U);
   args_["expert_model_parallel_size"] = 2;
   const auto buffers = Predict();
@@ -220,6 +228,9 @@ TEST_F(PredictedBuffersTest, RefuseStagesThatAreNotEqual) {
   args_["num_layers"] = 3;
   ExpectRefused(ErrorKind::kUnsupported, "args.num_layers");
   args_["num_layers"] = 2;
+  args_["virtual_pipeline_model_parallel_size"] = std::int64_t{1} << 62;
+  ExpectRefused(ErrorKind::kUnsupported, "args.num_layers");
+  args_.erase("virtual_pipeline_model_parallel_size");
   args_["account_for_loss_in_pipeline_split"] = false;
   args_["mtp_num_layers"] = layout::Value();
   EXPECT_THAT(Predict(), IsOk());

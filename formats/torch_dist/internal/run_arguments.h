@@ -1,0 +1,42 @@
+// Megatron's arguments of a run, by name and kind.
+#ifndef CKPT_FORMATS_TORCH_DIST_INTERNAL_RUN_ARGUMENTS_H_
+#define CKPT_FORMATS_TORCH_DIST_INTERNAL_RUN_ARGUMENTS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "core/layout/value.h"
+
+namespace ckpt::torch_dist {
+
+class RunArguments {
+ public:
+  // REQUIRES: `args` outlives this.
+  explicit RunArguments(const layout::Configuration& args) : args_(args) {}
+
+  // Null: it is not there, or None.
+  [[nodiscard]] const layout::Value* Find(std::string_view name) const {
+    const auto found = args_.find(name);
+    return found == args_.end() || found->second.is_null() ? nullptr : &found->second;
+  }
+  [[nodiscard]] bool Has(std::string_view name) const { return Find(name) != nullptr; }
+  [[nodiscard]] bool IsTrue(std::string_view name) const {
+    return Has(name) && *Find(name) == layout::Value(true);
+  }
+  // Whether it asks for something: it is no None, no False and no 0.
+  [[nodiscard]] bool Asks(std::string_view name) const {
+    return Has(name) && *Find(name) != layout::Value(false) && *Find(name) != layout::Value(0);
+  }
+  [[nodiscard]] std::optional<std::int64_t> Number(std::string_view name) const {
+    const std::int64_t* const value = Has(name) ? Find(name)->AsInt() : nullptr;
+    return value == nullptr ? std::nullopt : std::optional(*value);
+  }
+
+ private:
+  const layout::Configuration& args_;
+};
+
+}  // namespace ckpt::torch_dist
+
+#endif  // CKPT_FORMATS_TORCH_DIST_INTERNAL_RUN_ARGUMENTS_H_
