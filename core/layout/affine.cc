@@ -13,11 +13,13 @@ namespace {
 // The two sides of a nest differ only in the members that they use.
 struct TargetSide {
   static Dims& Origin(Nest& nest) { return nest.target_origin; }
+  static const Dims& Origin(const Nest& nest) { return nest.target_origin; }
   static int Dim(const Loop& loop) { return loop.target_dim; }
   static std::int64_t Step(const Loop& loop) { return loop.target_step; }
 };
 struct SourceSide {
   static Dims& Origin(Nest& nest) { return nest.source_origin; }
+  static const Dims& Origin(const Nest& nest) { return nest.source_origin; }
   static int Dim(const Loop& loop) { return loop.source_dim; }
   static std::int64_t Step(const Loop& loop) { return loop.source_step; }
 };
@@ -106,8 +108,25 @@ class DimClipper {
   std::vector<std::size_t> loops_;  // positions in Nest::loops
 };
 
+// Whether no element lies in the box. Most nests of a large recipe lie apart from a small box.
+template <typename Side>
+bool LiesApart(const Nest& nest, const Box& box) {
+  for (std::size_t d = 0; d < box.offsets.size(); ++d) {
+    std::int64_t last = Side::Origin(nest)[d];
+    if (last >= box.offsets[d] + box.sizes[d]) return true;
+    for (const Loop& loop : nest.loops) {
+      if (static_cast<std::size_t>(Side::Dim(loop)) == d) {
+        last += (loop.extent - 1) * Side::Step(loop);
+      }
+    }
+    if (last < box.offsets[d]) return true;
+  }
+  return false;
+}
+
 template <typename Side>
 std::vector<Nest> Clip(const Nest& nest, const Box& box) {
+  if (LiesApart<Side>(nest, box)) return {};
   std::vector<Nest> parts = {nest};
   for (std::size_t d = 0; d < box.offsets.size() && !parts.empty(); ++d) {
     std::vector<Nest> cut;

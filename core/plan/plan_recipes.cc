@@ -70,7 +70,6 @@ Result<TensorRecipe> Pack(const TargetTensor& tensor, std::vector<PackedPart> pa
     }
     AddZeros(behind, part.first_elem, packed.nests);
     for (const layout::Nest& nest : recipe.nests) {
-      if (!Intersect(layout::TargetBounds(nest), part.box)) continue;
       for (layout::Nest& cut : layout::ClipToTarget(nest, part.box)) {
         packed.nests.push_back(InRow(std::move(cut), part.box, part.first_elem));
       }
