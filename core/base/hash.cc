@@ -4,7 +4,7 @@
 
 #include <isa-l/crc.h>
 #include <openssl/evp.h>
-#if __has_include(<xxh_x86dispatch.h>)
+#if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
 // The same functions, which choose the processor's widest vectors when the program runs.
 #include <xxh_x86dispatch.h>
 #else
