@@ -112,7 +112,14 @@ class Packer {
     }
     const TargetTensor& weight = *found->second.weight;
     const std::optional<BufferDTypes> dtypes = ParseBufferDTypes(id.dtypes);
-    if (dtypes && dtypes->parameters == weight.dtype) return &found->second;
+    const bool is_same = dtypes && dtypes->parameters == weight.dtype;
+    if (is_same && weight.dtype != DType::kFloat16) return &found->second;
+    if (is_same) {
+      return Error(ErrorKind::kUnsupported,
+                   "beside buffers of float16 there is the state of a loss scale")
+          .Tensor(weight.key)
+          .Hint(kOtherForm);
+    }
     return Error(ErrorKind::kUnsupported,
                  "the run's ranks have buffers for weights of another dtype")
         .Tensor(weight.key)

@@ -28,7 +28,7 @@ struct PackedBuffers {
 // <weight>`, as the form fully_reshardable has them.
 //
 // Errors: kUnsupported (the buffers have other parts than these weights or another dtype, or no place
-// for what belongs to a weight), kDtypeMismatch (a buffer would have elements of several dtypes).
+// for what belongs to a weight; float16, with which Megatron stores the state of a loss scale), kDtypeMismatch (a buffer would have elements of several dtypes).
 Result<PackedBuffers> PackBuffers(const RankBuffers& buffers, std::vector<TargetTensor> tensors);
 
 // Whether experts have an optimizer of their own. Errors: kUnsupported (the buffers are those of

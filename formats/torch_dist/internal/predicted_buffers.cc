@@ -123,14 +123,9 @@ bool IsInOrder(const RankBuffer& buffer, const ModuleForm& form) {
 }
 
 // The dtype of gradients beside parameters of one dtype.
-Result<DType> GradientDType(const RunArguments& args, DType dtype) {
-  if (dtype == DType::kFloat16) {
-    return Refuse(ErrorKind::kUnsupported, "float16 also has the state of a loss scale",
-                  "args.fp16");
-  }
-  const bool reduces_in_bf16 = args.IsTrue("grad_reduce_in_bf16");
-  return reduces_in_bf16 && !args.IsTrue("accumulate_allreduce_grads_in_fp32") ? dtype
-                                                                               : DType::kFloat32;
+DType GradientDType(const RunArguments& args, DType dtype) {
+  const bool is_kept = dtype == DType::kFloat16 || args.IsTrue("grad_reduce_in_bf16");
+  return is_kept && !args.IsTrue("accumulate_allreduce_grads_in_fp32") ? dtype : DType::kFloat32;
 }
 
 class Predictor {
@@ -233,8 +228,8 @@ class Predictor {
         }
       }
       for (const DType dtype : dtypes) {
-        CKPT_ASSIGN_OR_RETURN(const DType of_gradients, GradientDType(args_, dtype));
-        id.dtypes = fmt::format("torch.{}, torch.{}", DTypeName(dtype), DTypeName(of_gradients));
+        id.dtypes = fmt::format("torch.{}, torch.{}", DTypeName(dtype),
+                                DTypeName(GradientDType(args_, dtype)));
         const bool is_first = stage == 0 && part == 0;
         buffers_.push_back({.id = id, .buckets = LayOut(module, dtype, BucketElems(is_first))});
         ++id.buffer;

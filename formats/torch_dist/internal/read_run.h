@@ -20,7 +20,8 @@ Result<OptimizerTensors> FindTensors(const CheckpointIndex& index);
 
 // Progress, arguments and optimizer of the run, where each parameter has its own tensors: the forms
 // `fully_reshardable`, `fully_sharded_model_space` (flattened ones too) and those of optimizers
-// that are not distributed. Which group a parameter belongs to is not stored: `group_of` has the
+// that are not distributed, and dp_reshardable as UnpackBuffers shows it, whose buffers are
+// `run.buffers`. Which group a parameter belongs to is not stored: `group_of` has the
 // embedding and the head alone, if these have a rate of their own.
 //
 // Errors: kUnsupported (a form that does not say where a parameter lies, parameters at different

@@ -120,6 +120,16 @@ TEST_F(PackedBuffersTest, RefuseWeightsOfAnotherDtype) {
   }
 }
 
+TEST_F(PackedBuffersTest, RefuseFloat16) {
+  for (TargetTensor& tensor : tensors_) {
+    if (tensor.dtype == DType::kBfloat16) tensor.dtype = DType::kFloat16;
+  }
+  buffers_[0].id.dtypes = "torch.float16, torch.float32";
+  const auto packed = Pack();
+  ASSERT_THAT(packed, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(packed.status().first().message, HasSubstr("loss scale"));
+}
+
 TEST_F(PackedBuffersTest, RefuseStatesOfSeveralDtypes) {
   tensors_[1].dtype = DType::kBfloat16;
   EXPECT_THAT(Pack(), FailsWith(ErrorKind::kDtypeMismatch));
