@@ -326,29 +326,35 @@ void TryLeavingSquares(TestRank& self, GradWrite write) {
   struct Run {
     std::int64_t begin, rows, columns;
   };
+  constexpr std::int64_t kLongGap = 9001;
   // Rows in packs and not, of one element, longer than what a warp reads at once; with and without
   // elements between them.
-  constexpr Run kRuns[] = {{0, 5, 16},   {88, 3, 2048},  {6232, 40, 1},
+  std::vector<Run> runs = {{0, 5, 16},   {88, 3, 2048},  {6232, 40, 1},
                            {6301, 2, 7}, {6400, 1, 640}, {7040, 4, 1031}};
-  constexpr std::int64_t kCount = 7040 + 4 * 1031 + 13;
+  // More than one launch of a GPU takes.
+  while (runs.size() < 80) {
+    const Run& last = runs.back();
+    runs.push_back({last.begin + last.rows * last.columns, 1, last.columns % 5 + 1});
+  }
+  const std::int64_t count = runs.back().begin + runs.back().columns + kLongGap;
   const auto value_at = [](int rank, std::int64_t i) { return (i * 7 + rank * 3) % 5 - 2; };
   std::vector<Wire> full;
   std::vector<Sum> before;
   std::vector<std::int64_t> sums;
-  for (std::int64_t i = 0; i < kCount * self.size(); ++i) {
+  for (std::int64_t i = 0; i < count * self.size(); ++i) {
     full.push_back(FromInteger<Wire>(value_at(self.rank(), i)));
   }
-  for (std::int64_t i = 0; i < kCount; ++i) {
+  for (std::int64_t i = 0; i < count; ++i) {
     before.push_back(FromInteger<Sum>(i % 3));
     sums.push_back(write == GradWrite::kAdd ? i % 3 : 0);
     for (int rank = 0; rank < self.size(); ++rank) {
-      sums.back() += value_at(rank, self.rank() * kCount + i);
+      sums.back() += value_at(rank, self.rank() * count + i);
     }
   }
   std::vector<Sum> expected;
   for (const std::int64_t sum : sums) expected.push_back(FromInteger<Sum>(sum));
   std::vector<double> expected_squares;
-  for (const Run& run : kRuns) {
+  for (const Run& run : runs) {
     for (std::int64_t row = 0; row < run.rows; ++row) {
       const auto first = sums.begin() + run.begin + row * run.columns;
       const auto last = first + run.columns;
@@ -359,7 +365,7 @@ void TryLeavingSquares(TestRank& self, GradWrite write) {
   const auto squares = self.Put(std::vector<double>(expected_squares.size(), -1));
   std::vector<ShardRows> rows;
   std::int64_t first = 0;
-  for (const Run& run : kRuns) {
+  for (const Run& run : runs) {
     rows.push_back({.begin = run.begin,
                     .columns = run.columns,
                     .squares = squares.tensor().Rows(first, run.rows)});

@@ -67,7 +67,7 @@ function(ckpt_library folder)
     set(scope INTERFACE)
   endif()
   add_library(ckpt::${name} ALIAS ${target})
-  # Headers of kernels are C++ for nvcc alone.
+  # Headers of kernels are C++ for nvcc alone, which compiles them with the kernels.
   list(FILTER ARG_HDRS EXCLUDE REGEX "\\.cuh$")
   target_sources(${target} ${scope} FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${ARG_HDRS})
   target_link_libraries(${target} ${scope} ckpt_sanitizers ${ARG_DEPS})

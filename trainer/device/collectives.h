@@ -92,9 +92,9 @@ class Collectives {
   // may be written only after AwaitReaders. With kStore and equal dtypes, `shard` may be this
   // rank's part of `full`.
   //
-  // Also leaves the squares of `rows` of the result, each summed in the order of Ops::SumSquares,
-  // so that nobody reads them again for a norm. REQUIRES: no rows unless LeavesSquares(); they are
-  // in order of `begin`, and do not overlap; the result is float32 or bfloat16.
+  // Also leaves the squares of `rows` of the result, each summed in one fixed order, so that nobody
+  // reads them again for a norm. REQUIRES: no rows unless LeavesSquares(); they are in order of
+  // `begin`, and do not overlap; they have elements; the result is float32 or bfloat16.
   virtual void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
                                  GradWrite write, std::span<const ShardRows> rows) = 0;
   [[nodiscard]] virtual bool LeavesSquares() const { return false; }

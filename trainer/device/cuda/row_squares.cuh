@@ -1,5 +1,5 @@
-// How a warp sums the squares of a row of gradients. Whoever sums a row so gets the same bits: a lane
-// adds its packs from left to right, lane l the packs l, l + 32, …; then the lanes meet.
+// How a warp sums the squares of a row of gradients, in a fixed order: a lane adds its packs from
+// left to right, lane l the packs l, l + 32, …; then the lanes meet.
 #ifndef CKPT_TRAINER_DEVICE_CUDA_ROW_SQUARES_CUH_
 #define CKPT_TRAINER_DEVICE_CUDA_ROW_SQUARES_CUH_
 

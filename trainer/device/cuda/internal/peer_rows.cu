@@ -83,8 +83,8 @@ __device__ __forceinline__ double SumElementsOfRow(const Parts& parts, Out* out,
   return sum;
 }
 
-// A warp for a row, or for several where that would take more blocks than there are. kRanks: 1 if
-// their number is no power of two up to 8; then no run fits packs.
+// A warp for a row, or for several where that would take more blocks than there are. kRanks: 1 where
+// their number is not 2, 4 or 8; of several, no run fits packs then.
 template <int kRanks, typename Stored, typename Out>
 __global__ void __launch_bounds__(kReduceThreads)
     SumRowsKernel(const __grid_constant__ Parts parts, const __grid_constant__ RowsBatch batch,
@@ -115,7 +115,7 @@ class RowSummer {
         max_blocks_(max_blocks),
         fits_packs_(parts_.count == kRanks && parts_.AreAlignedWith(out_)) {}
 
-  // `squares` null: one row, whose squares nobody wants.
+  // `squares` null: nobody wants them.
   void Add(std::int64_t begin, std::int64_t rows, std::int64_t columns, double* squares) {
     if (rows == 0 || columns == 0) return;
     if (batch_.num_runs == RowsBatch::kMostRuns) Launch();
@@ -126,6 +126,14 @@ class RowSummer {
                                     .end = batch_.num_rows() + rows,
                                     .fits_packs = fits};
     ++batch_.num_runs;
+  }
+
+  // Elements that belong to no row, in pieces for many warps.
+  void AddGap(std::int64_t begin, std::int64_t end) {
+    constexpr std::int64_t kPiece = 2048;
+    const std::int64_t pieces = (end - begin) / kPiece;
+    Add(begin, pieces, kPiece, nullptr);
+    Add(begin + pieces * kPiece, 1, (end - begin) % kPiece, nullptr);
   }
 
   void Launch() {
@@ -153,12 +161,12 @@ void SumAll(cudaStream_t stream, const PeerReduction& reduction, unsigned int ma
   RowSummer<kRanks, Stored, Out> summer(stream, reduction, max_blocks);
   std::int64_t done = 0;
   for (const ShardRows& rows : reduction.rows) {
-    CKPT_CHECK(done <= rows.begin && rows.end() <= reduction.count);
-    summer.Add(done, 1, rows.begin - done, nullptr);
+    CKPT_CHECK(done <= rows.begin && rows.end() <= reduction.count && rows.columns > 0);
+    summer.AddGap(done, rows.begin);
     summer.Add(rows.begin, rows.rows(), rows.columns, rows.squares.as<double>());
     done = rows.end();
   }
-  summer.Add(done, 1, reduction.count - done, nullptr);
+  summer.AddGap(done, reduction.count);
   summer.Launch();
 }
 
