@@ -35,7 +35,8 @@ constexpr std::array<std::string_view, 7> kUnequalStages = {
     "standalone_embedding_stage",
     "mtp_num_layers"};
 
-// Of which layers are: "transformer_engine" or "local".
+constexpr std::string_view kDecoderLayers = "decoder.layers.";
+// Whose layers the model has: "transformer_engine" or "local".
 constexpr std::string_view kImplementation = "transformer_impl";
 
 bool IsLocal(const RunArguments& args) {
@@ -69,7 +70,7 @@ struct Pipeline {
                          std::int64_t layer) const {
     std::int64_t at = stages * parts - 1;
     if (at == 0) return true;
-    if (name.starts_with("decoder.layers.")) at = layer / (layers / (stages * parts));
+    if (name.starts_with(kDecoderLayers)) at = layer / (layers / (stages * parts));
     if (name.starts_with("embedding.")) at = 0;
     return at == part * stages + stage;
   }
@@ -87,7 +88,8 @@ std::set<std::string> TrainedWeights(std::span<const TargetTensor> tensors) {
 Result<ModuleForm> FormOf(const RunArguments& args, bool has_experts) {
   if (!args.Has(kImplementation)) {
     return Refuse(
-        ErrorKind::kMissing, "of which implementation layers are", "args.transformer_impl",
+        ErrorKind::kMissing, "whether layers are local or those of Transformer Engine",
+        "args.transformer_impl",
         "ckpt-convert --transformer-impl says it; --optimizer-form fully_reshardable needs "
         "it not");
   }
@@ -124,7 +126,7 @@ bool IsInOrder(const RankBuffer& buffer, const ModuleForm& form) {
 
 // The dtype of gradients beside parameters of one dtype.
 DType GradientDType(const RunArguments& args, DType dtype) {
-  const bool is_kept = dtype == DType::kFloat16 || args.IsTrue("grad_reduce_in_bf16");
+  const bool is_kept = args.IsTrue("grad_reduce_in_bf16");
   return is_kept && !args.IsTrue("accumulate_allreduce_grads_in_fp32") ? dtype : DType::kFloat32;
 }
 
@@ -138,9 +140,10 @@ class Predictor {
         ties_head_(std::ranges::find(tensors, kHeadKey, &TargetTensor::key) == tensors.end()) {}
 
   Result<RankBuffers> Predict() && {
-    CKPT_RETURN_IF_ERROR(CheckArguments());
     const bool has_experts =
         std::ranges::any_of(trained_, [](const std::string& name) { return IsOfExperts(name); });
+    CKPT_RETURN_IF_ERROR(CheckArguments(has_experts));
+    CKPT_RETURN_IF_ERROR(CheckDTypes());
     CKPT_ASSIGN_OR_RETURN(form_, FormOf(args_, has_experts));
     CKPT_RETURN_IF_ERROR(FindPipeline());
     // With expert parallelism, experts are divided by other ranks, and have an optimizer.
@@ -162,12 +165,29 @@ class Predictor {
   }
 
  private:
-  [[nodiscard]] Status CheckArguments() const {
-    if (args_.IsTrue("fp8_param_gather")) {
-      return Refuse(ErrorKind::kUnsupported, "weights of 8 bits have a buffer of their own",
-                    "args.fp8_param_gather");
+  [[nodiscard]] Status CheckArguments(bool has_experts) const {
+    struct Effect {
+      std::string_view argument;
+      std::string_view what;
+    };
+    constexpr Effect kEffects[] = {
+        {"fp8_param_gather", "weights of 8 bits have a buffer of their own"},
+        {"fp4_param_gather", "weights of 4 bits have a buffer of their own"},
+        {"overlap_param_gather_with_optimizer_step", "its buckets have other sizes"},
+        {"fp16", "float16 also has the state of a loss scale"}};
+    for (const auto& [argument, what] : kEffects) {
+      if (!args_.IsTrue(argument)) continue;
+      return Refuse(ErrorKind::kUnsupported, what, fmt::format("args.{}", argument));
     }
-    if (ranks_.expert == 1 && ranks_.expert_tensor != ranks_.tensor) {
+    if (args_.Has("use_distributed_optimizer") && !args_.IsTrue("use_distributed_optimizer")) {
+      return Refuse(ErrorKind::kUnsupported, "its optimizer is not distributed",
+                    "args.use_distributed_optimizer");
+    }
+    if (args_.Number("num_distributed_optimizer_instances").value_or(1) > 1) {
+      return Refuse(ErrorKind::kUnsupported, "instances divide buffers among fewer ranks",
+                    "args.num_distributed_optimizer_instances");
+    }
+    if (has_experts && ranks_.expert == 1 && ranks_.expert_tensor != ranks_.tensor) {
       return Refuse(ErrorKind::kUnsupported, "experts are divided by other tensor ranks",
                     "args.expert_tensor_parallel_size");
     }
@@ -183,6 +203,40 @@ class Predictor {
     return OkStatus();
   }
 
+  // Megatron names buffers by the dtypes of the model that `args` make: float32, or bfloat16 but for
+  // some weights that stay float32.
+  [[nodiscard]] Status CheckDTypes() const {
+    if (!args_.Has("bf16")) return OkStatus();
+    const DType named = args_.IsTrue("bf16") ? DType::kBfloat16 : DType::kFloat32;
+    const TargetTensor* found = nullptr;  // of another dtype
+    bool has_named = false;
+    for (const TargetTensor& weight : tensors_) {
+      if (!trained_.contains(weight.key)) continue;
+      has_named = has_named || weight.dtype == named;
+      if (weight.dtype == named) continue;
+      found = &weight;
+      if (weight.dtype != DType::kFloat32) break;
+    }
+    if (found == nullptr || (has_named && found->dtype == DType::kFloat32)) return OkStatus();
+    return Error(ErrorKind::kUnsupported, "the run's arguments name weights of another dtype")
+        .Tensor(found->key)
+        .Expected(fmt::format("{}, by args.bf16", DTypeName(named)))
+        .Actual(DTypeName(found->dtype))
+        .Hint(kOtherForm);
+  }
+  // How many layers the weights of a decoder have.
+  [[nodiscard]] std::int64_t CountLayers() const {
+    std::int64_t layers = 0;
+    for (const TargetTensor& weight : tensors_) {
+      const KeyForm form = FormOfKey(weight.key);
+      if (!form.name.starts_with(kDecoderLayers)) continue;
+      const std::int64_t last =
+          form.stacks_layers ? weight.shape.at(0) : form.layer.value_or(-1) + 1;
+      layers = std::max(layers, last);
+    }
+    return layers;
+  }
+
   Status FindPipeline() {
     if (ranks_.pipeline == 1) return OkStatus();
     for (const std::string_view name : kUnequalStages) {
@@ -194,6 +248,11 @@ class Predictor {
                  .parts = args_.Number("virtual_pipeline_model_parallel_size").value_or(1),
                  .layers = args_.Number("num_layers").value_or(0)};
     const auto& [stages, parts, layers] = pipeline_;
+    if (const std::int64_t stored = CountLayers(); layers != stored) {
+      return Refuse(ErrorKind::kUnsupported,
+                    fmt::format("the arguments name {} layers, and there are {}", layers, stored),
+                    "args.num_layers");
+    }
     const bool is_equal = parts > 0 && layers % parts == 0 && layers / parts % stages == 0;
     if (layers > 0 && is_equal) return OkStatus();
     return Refuse(

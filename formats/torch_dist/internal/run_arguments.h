@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "core/base/result.h"
 #include "core/layout/value.h"
 
 namespace ckpt::torch_dist {
@@ -36,6 +37,10 @@ class RunArguments {
  private:
   const layout::Configuration& args_;
 };
+
+// That the arguments from which buffers follow have the kinds and values that Megatron gives them:
+// where they had others, buffers would be those of another run. Errors: kUnsupported (by name).
+Status CheckBufferArguments(const layout::Configuration& args);
 
 }  // namespace ckpt::torch_dist
 

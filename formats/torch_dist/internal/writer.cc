@@ -25,6 +25,7 @@
 #include "formats/torch_dist/internal/common_state.h"
 #include "formats/torch_dist/internal/packed_buffers.h"
 #include "formats/torch_dist/internal/predicted_buffers.h"
+#include "formats/torch_dist/internal/run_arguments.h"
 #include "formats/torch_dist/internal/run_keys.h"
 #include "formats/torch_dist/internal/run_ranks.h"
 #include "formats/torch_dist/internal/source.h"
@@ -201,6 +202,7 @@ Result<std::map<std::string, std::vector<PackedPart>>> PackOptimizer(RunRequest&
   TrainingRun& run = request.run;
   NameRanks(run);
   const layout::Configuration args(run.args.begin(), run.args.end());
+  CKPT_RETURN_IF_ERROR(CheckBufferArguments(args));
   RankBuffers buffers = std::move(run.buffers);
   CKPT_RETURN_IF_ERROR(CheckOrder(buffers, args));
   if (buffers.empty()) {
@@ -208,8 +210,10 @@ Result<std::map<std::string, std::vector<PackedPart>>> PackOptimizer(RunRequest&
   }
   CKPT_RETURN_IF_ERROR(CheckRanks(buffers, args));
   CKPT_ASSIGN_OR_RETURN(const bool are_apart, HaveExpertOptimizer(buffers));
-  if (experts == ExpertOptimizer::kSeparate && !are_apart) {
-    return Error(ErrorKind::kUsage, "the run's experts have no buffers of their own")
+  // The option's first value may be there because somebody asked for it.
+  if (IsChosen(request.forms, kExpertOption, are_apart ? kJointExperts : kSeparateExperts)) {
+    return Error(ErrorKind::kUsage, are_apart ? "the run's experts have buffers of their own"
+                                              : "the run's experts have no buffers of their own")
         .Hint("leave ckpt-convert's --expert-optimizer out: the buffers say who updates experts");
   }
   experts = are_apart ? ExpertOptimizer::kSeparate : ExpertOptimizer::kJoint;

@@ -24,7 +24,8 @@ inline constexpr std::array kGenerations = {kCompat, kSince019};
 // Whether a run's experts have an optimizer of their own (common_state.h).
 inline constexpr std::string_view kExpertOption = "expert-optimizer";
 inline constexpr std::string_view kSeparateExperts = "separate";
-inline constexpr std::array<std::string_view, 2> kExpertForms = {"joint", kSeparateExperts};
+inline constexpr std::string_view kJointExperts = "joint";
+inline constexpr std::array<std::string_view, 2> kExpertForms = {kJointExperts, kSeparateExperts};
 
 // How a run's optimizer is stored (Megatron's `distrib_optim_sharding_type`).
 inline constexpr std::string_view kOptimizerOption = "optimizer-form";

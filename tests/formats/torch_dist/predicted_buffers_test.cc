@@ -12,6 +12,7 @@
 
 #include "core/io/posix_storage.h"
 #include "formats/torch_dist/internal/read_args.h"
+#include "formats/torch_dist/internal/run_arguments.h"
 #include "formats/torch_dist/internal/source.h"
 #include "formats/torch_dist/internal/unpacked_buffers.h"
 #include "tests/formats/torch_dist/iteration_of.h"
@@ -248,9 +249,64 @@ TEST_F(PredictedBuffersTest, RefuseWeightsOfUnknownPlaceOrDivision) {
   ExpectRefused(ErrorKind::kUnsupported, "linear_q_down_proj.weight");
 }
 
-TEST_F(PredictedBuffersTest, RefuseWeightsOfBytes) {
-  args_["fp8_param_gather"] = true;
-  ExpectRefused(ErrorKind::kUnsupported, "args.fp8_param_gather");
+TEST_F(PredictedBuffersTest, RefuseWhatMakesOtherBuffers) {
+  for (const char* argument : {"fp8_param_gather", "fp4_param_gather", "fp16",
+                               "overlap_param_gather_with_optimizer_step"}) {
+    args_[argument] = true;
+    ExpectRefused(ErrorKind::kUnsupported, fmt::format("args.{}", argument));
+    args_[argument] = false;
+  }
+  args_["num_distributed_optimizer_instances"] = 2;
+  ExpectRefused(ErrorKind::kUnsupported, "args.num_distributed_optimizer_instances");
+  args_["num_distributed_optimizer_instances"] = 1;
+  args_["use_distributed_optimizer"] = false;
+  ExpectRefused(ErrorKind::kUnsupported, "args.use_distributed_optimizer");
+}
+
+TEST_F(PredictedBuffersTest, RefuseWeightsOfAnotherDtypeThanTheModels) {
+  args_["bf16"] = true;
+  EXPECT_THAT(Predict(), IsOk());
+  Add("decoder.final_layernorm.weight", {8}, DType::kFloat32);  // some stay float32
+  EXPECT_THAT(Predict(), IsOk());
+  args_["bf16"] = false;
+  ExpectRefused(ErrorKind::kUnsupported, "embedding.word_embeddings.weight");
+  args_["bf16"] = true;
+  for (TargetTensor& tensor : tensors_) tensor.dtype = DType::kFloat32;
+  ExpectRefused(ErrorKind::kUnsupported, "weight");
+}
+
+TEST_F(PredictedBuffersTest, RefuseAnotherNumberOfLayersThanThereIs) {
+  args_["pipeline_model_parallel_size"] = 65536;
+  args_["num_layers"] = 65536;
+  ExpectRefused(ErrorKind::kUnsupported, "args.num_layers");
+}
+
+TEST_F(PredictedBuffersTest, DenseModelsHaveNoTensorRanksOfExperts) {
+  args_["expert_tensor_parallel_size"] = 2;
+  EXPECT_THAT(Predict(), IsOk());
+}
+
+TEST(BufferArgumentsTest, OthersThanMegatronHasAreRefusedByName) {
+  const std::pair<const char*, layout::Value> cases[] = {{"tensor_model_parallel_size", "2"},
+                                                         {"tensor_model_parallel_size", 2.0},
+                                                         {"pipeline_model_parallel_size", -2},
+                                                         {"expert_model_parallel_size", 0},
+                                                         {"world_size", std::int64_t{1} << 40},
+                                                         {"overlap_grad_reduce", 1},
+                                                         {"fp8_param_gather", "x"},
+                                                         {"ddp_bucket_size", 1000.0},
+                                                         {"transformer_impl", "foo"},
+                                                         {"transformer_impl", 3}};
+  for (const auto& [name, value] : cases) {
+    const Status status = CheckBufferArguments({{name, value}});
+    ASSERT_THAT(status, FailsWith(ErrorKind::kUnsupported)) << name;
+    EXPECT_EQ(status.first().tensor, fmt::format("args.{}", name));
+  }
+  EXPECT_THAT(CheckBufferArguments({{"virtual_pipeline_model_parallel_size", layout::Value()},
+                                    {"transformer_impl", "local"},
+                                    {"overlap_grad_reduce", false},
+                                    {"ddp_bucket_size", 1000}}),
+              IsOk());
 }
 
 }  // namespace
