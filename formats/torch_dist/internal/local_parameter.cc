@@ -4,9 +4,13 @@
 #include <cstddef>
 #include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "core/base/checked_math.h"
 #include "core/tensor/shape.h"
 #include "formats/megatron/division.h"
 #include "formats/torch_dist/internal/run_keys.h"
@@ -46,30 +50,8 @@ std::optional<Slice> SliceOf(const Box& box, DimsView shape, std::size_t leading
   return slice;
 }
 
-// The largest published models have fewer layers times experts.
+// Of all weights. The largest published models have fewer layers times experts times ranks.
 constexpr std::int64_t kMaxParts = 1 << 20;
-
-// The parts of a box that belong to one layer and expert each.
-std::vector<Box> OfSingleModules(const Box& box, std::size_t leading) {
-  std::int64_t count = 1;
-  for (std::size_t d = 0; d < leading; ++d) {
-    if (box.sizes[d] <= 0 || box.sizes[d] > kMaxParts / count) return {};
-    count *= box.sizes[d];
-  }
-  std::vector<Box> parts = {box};
-  for (std::size_t d = 0; d < leading; ++d) {
-    std::vector<Box> cut;
-    for (const Box& part : parts) {
-      for (std::int64_t i = 0; i < part.sizes[d]; ++i) {
-        Box& one = cut.emplace_back(part);
-        one.offsets[d] += i;
-        one.sizes[d] = 1;
-      }
-    }
-    parts = std::move(cut);
-  }
-  return parts;
-}
 
 Box WithoutLeading(Box box, std::size_t leading) {
   const auto count = static_cast<std::ptrdiff_t>(leading);
@@ -80,78 +62,142 @@ Box WithoutLeading(Box box, std::size_t leading) {
 
 class Lister {
  public:
-  Lister(const GlobalTensor& weight, const RunRanks& ranks, std::vector<LocalParameter>& listed)
-      : weight_(weight), form_(FormOfKey(weight.key)), ranks_(ranks), listed_(listed) {}
+  Lister(const CheckpointIndex& index, const RunRanks& ranks) : index_(index), ranks_(ranks) {}
 
-  void AddChunk(const Box& chunk) {
-    const std::size_t leading = form_.leading_dims();
-    if (weight_.shape.size() < leading) return;
-    for (Box& box : OfSingleModules(chunk, leading)) {
-      const std::optional<Slice> slice = SliceOf(box, weight_.shape, leading);
-      if (!slice || !known_.emplace(box.offsets, box.sizes).second) continue;  // or a replica
-      if (slice->count == 1 && AddDivided(box)) continue;
-      AddSlice(std::move(box), *slice);
-    }
+  Status Add(const GlobalTensor& weight) {
+    weight_ = &weight;
+    form_ = FormOfKey(weight.key);
+    const bool has_modules = weight.shape.size() >= form_.leading_dims();
+    if (!has_modules || IsEmpty(WholeBox(weight.shape))) return OkStatus();
+    if (const auto ranks = DivideModule()) return AddDivided(*ranks);
+    return AddChunks();
   }
 
+  [[nodiscard]] std::vector<LocalParameter> Take() && { return std::move(listed_); }
+
  private:
+  // The parts of a box that belong to one layer and expert each. Errors: kResource (with
+  // `of_each` parts of a module, there are more than of any model).
+  Result<std::vector<Box>> OfSingleModules(const Box& box, std::size_t of_each) {
+    const std::size_t leading = form_.leading_dims();
+    auto count = static_cast<std::int64_t>(of_each);
+    for (std::size_t d = 0; d < leading; ++d) {
+      if (!CheckedMul(count, box.sizes[d], &count)) count = kMaxParts + 1;
+    }
+    if (count > kMaxParts - num_parts_) {
+      return Error(ErrorKind::kResource,
+                   "weights have more layers, experts and ranks than any model")
+          .Tensor(weight_->key)
+          .Expected(fmt::format("at most {} parts in all", kMaxParts))
+          .Actual(fmt::format("{} before this weight", num_parts_));
+    }
+    num_parts_ += count;
+    std::vector<Box> parts = {box};
+    for (std::size_t d = 0; d < leading; ++d) {
+      std::vector<Box> cut;
+      for (const Box& part : parts) {
+        for (std::int64_t i = 0; i < part.sizes[d]; ++i) {
+          Box& one = cut.emplace_back(part);
+          one.offsets[d] += i;
+          one.sizes[d] = 1;
+        }
+      }
+      parts = std::move(cut);
+    }
+    return parts;
+  }
+
+  // What each tensor rank has of one module's weight, as the arguments say; one element if each has
+  // all of it. Nothing: they do not say it.
+  [[nodiscard]] std::optional<std::vector<std::vector<Box>>> DivideModule() const {
+    if (!ranks_.are_named) return std::nullopt;
+    const DimsView module = std::span(weight_->shape).subspan(form_.leading_dims());
+    const std::int64_t count = ranks_.TensorRanks(weight_->key);
+    std::vector<std::vector<Box>> divided;
+    for (std::int64_t rank = 0; rank < count; ++rank) {
+      auto boxes = BoxesOfRank(weight_->key, module, rank, count, ranks_.is_gated);
+      if (!boxes) return std::nullopt;
+      const bool is_whole = boxes->front() == WholeBox(module);
+      divided.push_back(*std::move(boxes));
+      if (is_whole) break;
+    }
+    return divided;
+  }
+
+  // Wherever the bytes lie.
+  Status AddDivided(const std::vector<std::vector<Box>>& ranks) {
+    const auto count = static_cast<std::int64_t>(ranks.size());
+    CKPT_ASSIGN_OR_RETURN(const std::vector<Box> modules,
+                          OfSingleModules(WholeBox(weight_->shape), ranks.size()));
+    for (const Box& module : modules) {
+      for (std::int64_t rank = 0; rank < count; ++rank) {
+        std::vector<Box> boxes = ranks[static_cast<std::size_t>(rank)];
+        for (Box& box : boxes) {
+          for (std::size_t d = form_.leading_dims(); d-- > 0;) {
+            box.offsets.insert(box.offsets.begin(), module.offsets[d]);
+            box.sizes.insert(box.sizes.begin(), 1);
+          }
+        }
+        listed_.push_back(Make(std::move(boxes), rank, count));
+      }
+    }
+    return OkStatus();
+  }
+
+  Status AddChunks() {
+    const std::size_t leading = form_.leading_dims();
+    std::set<std::pair<Dims, Dims>> known;
+    for (const Chunk& chunk : index_.chunks(*weight_)) {
+      const Box stored = index_.box(chunk);
+      if (IsEmpty(stored)) continue;
+      CKPT_ASSIGN_OR_RETURN(std::vector<Box> boxes, OfSingleModules(stored, 1));
+      for (Box& box : boxes) {
+        const std::optional<Slice> slice = SliceOf(box, weight_->shape, leading);
+        // Or it is a replica.
+        if (slice && known.emplace(box.offsets, box.sizes).second) AddSlice(std::move(box), *slice);
+      }
+    }
+    return OkStatus();
+  }
+
+  // As gated, too, if it may be.
+  void AddSlice(Box box, const Slice& slice) {
+    const std::int64_t half = slice.count / 2;
+    const bool may_be_gated = MayBeGated(form_.name);
+    const bool is_gate = may_be_gated && slice.dim == form_.leading_dims() &&
+                         slice.count % 2 == 0 && slice.number < half;
+    if (is_gate) {
+      Box up = box;
+      up.offsets[slice.dim] += half * box.sizes[slice.dim];
+      listed_.push_back(Make({box, std::move(up)}, slice.number, half));
+      listed_.back().may_be_gated = true;
+      listed_.back().is_gated = true;
+    }
+    listed_.push_back(Make({std::move(box)}, slice.number, slice.count));
+    listed_.back().may_be_gated = may_be_gated;
+  }
+
   [[nodiscard]] LocalParameter Make(std::vector<Box> boxes, std::int64_t slice,
                                     std::int64_t num_slices) const {
     const Dims at = boxes.front().offsets;
     std::int64_t elems = 0;
     for (const Box& box : boxes) elems += NumElements(box.sizes);
-    return {.weight = &weight_,
+    return {.weight = weight_,
             .name = form_.name,
             .layer = form_.stacks_layers ? at[0] : form_.layer.value_or(0),
             .expert = form_.stacks_experts ? at[form_.leading_dims() - 1] : 0,
             .boxes = std::move(boxes),
             .elems = elems,
             .slice = slice,
-            .num_slices = num_slices,
-            .may_be_gated = MayBeGated(form_.name)};
+            .num_slices = num_slices};
   }
 
-  void AddSlice(Box box, const Slice& slice) {
-    const std::int64_t half = slice.count / 2;
-    const bool is_gate = MayBeGated(form_.name) && slice.dim == form_.leading_dims() &&
-                         slice.count % 2 == 0 && slice.number < half;
-    if (is_gate) {
-      Box up = box;
-      up.offsets[slice.dim] += half * box.sizes[slice.dim];
-      LocalParameter gated = Make({box, std::move(up)}, slice.number, half);
-      gated.is_gated = true;
-      listed_.push_back(std::move(gated));
-    }
-    listed_.push_back(Make({std::move(box)}, slice.number, slice.count));
-  }
-
-  // What each tensor rank has of a whole module's weight. False: all of it.
-  bool AddDivided(const Box& whole) {
-    const Box module = WithoutLeading(whole, form_.leading_dims());
-    const std::int64_t count = ranks_.TensorRanks(weight_.key);
-    std::vector<LocalParameter> divided;
-    for (std::int64_t rank = 0; rank < count; ++rank) {
-      std::optional<std::vector<Box>> boxes =
-          BoxesOfRank(weight_.key, module.sizes, rank, count, ranks_.is_gated);
-      if (!boxes || boxes->front() == module) return false;
-      for (Box& box : *boxes) {
-        for (std::size_t d = form_.leading_dims(); d-- > 0;) {
-          box.offsets.insert(box.offsets.begin(), whole.offsets[d]);
-          box.sizes.insert(box.sizes.begin(), 1);
-        }
-      }
-      divided.push_back(Make(*std::move(boxes), rank, count));
-      divided.back().is_gated = divided.back().boxes.size() > 1;
-    }
-    std::ranges::move(divided, std::back_inserter(listed_));
-    return true;
-  }
-
-  const GlobalTensor& weight_;
-  const KeyForm form_;
+  const CheckpointIndex& index_;
   const RunRanks& ranks_;
-  std::vector<LocalParameter>& listed_;
-  std::set<std::pair<Dims, Dims>> known_;
+  const GlobalTensor* weight_ = nullptr;
+  KeyForm form_;
+  std::int64_t num_parts_ = 0;  // of all weights
+  std::vector<LocalParameter> listed_;
 };
 
 }  // namespace
@@ -174,13 +220,13 @@ std::optional<std::vector<Box>> BoxesOfRank(std::string_view key, DimsView whole
   return boxes;
 }
 
-std::vector<LocalParameter> LocalParameters(const CheckpointIndex& index, const RunRanks& ranks) {
-  std::vector<LocalParameter> parameters;
+Result<std::vector<LocalParameter>> LocalParameters(const CheckpointIndex& index,
+                                                    const RunRanks& ranks) {
+  Lister lister(index, ranks);
   for (const GlobalTensor& tensor : index.tensors()) {
-    if (IsOfOptimizer(tensor.key)) continue;
-    Lister lister(tensor, ranks, parameters);
-    for (const Chunk& chunk : index.chunks(tensor)) lister.AddChunk(index.box(chunk));
+    if (!IsOfOptimizer(tensor.key)) CKPT_RETURN_IF_ERROR(lister.Add(tensor));
   }
+  std::vector<LocalParameter> parameters = std::move(lister).Take();
   if (index.FindTensor(kHeadKey) != nullptr) return parameters;
   const std::size_t count = parameters.size();
   for (std::size_t p = 0; p < count; ++p) {

@@ -1,4 +1,4 @@
-// The model's parameters as single ranks have them, as the chunks of its weights show.
+// The model's parameters as single ranks have them.
 #ifndef CKPT_FORMATS_TORCH_DIST_INTERNAL_LOCAL_PARAMETER_H_
 #define CKPT_FORMATS_TORCH_DIST_INTERNAL_LOCAL_PARAMETER_H_
 
@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/result.h"
 #include "core/checkpoint/index.h"
 #include "core/tensor/box.h"
 #include "core/tensor/shape.h"
@@ -29,7 +30,8 @@ struct LocalParameter {
   // Which of how many parts along the dim in which tensor ranks divide it.
   std::int64_t slice = 0;
   std::int64_t num_slices = 1;
-  bool is_gated = false;  // it has two boxes
+  // A fc1 whose chunks alone show it is there both as gated, with two boxes, and not.
+  bool is_gated = false;
   bool may_be_gated = false;
   bool is_head = false;  // a tied embedding, as the last stage has it once more
 };
@@ -40,11 +42,12 @@ struct LocalParameter {
                                                           std::int64_t rank, std::int64_t ranks,
                                                           bool is_gated);
 
-// Every weight's, from its chunks: Megatron stores one for each layer, expert and tensor rank, and
-// two of a gated fc1. A fc1 is there both as gated and not. Where others stored the weights, a chunk
-// may be of several layers, experts and ranks: then `ranks` say its parts.
-[[nodiscard]] std::vector<LocalParameter> LocalParameters(const CheckpointIndex& index,
-                                                          const RunRanks& ranks);
+// Every weight's. Where the run's arguments say `ranks`, these divide it, whatever its chunks are.
+// Else, and where it is not known how ranks divide it, its chunks show the parts: Megatron stores
+// one for each layer, expert and tensor rank, and two of a gated fc1.
+// Errors: kResource (more parts of weights than any model has).
+[[nodiscard]] Result<std::vector<LocalParameter>> LocalParameters(const CheckpointIndex& index,
+                                                                  const RunRanks& ranks);
 
 // The same without the checkpoint around it, where it lies from an element of a bucket on.
 [[nodiscard]] BufferPart PartOf(const LocalParameter& parameter, std::int64_t begin);

@@ -12,6 +12,7 @@ namespace ckpt::torch_dist {
 RunRanks RunRanks::Of(const layout::Configuration& args) {
   // More ranks than any run has would overflow products.
   constexpr std::int64_t kMost = 1 << 16;
+  constexpr std::string_view kTensorRanks = "tensor_model_parallel_size";
   const RunArguments arguments(args);
   const auto number = [&](std::string_view name) -> std::optional<std::int64_t> {
     const std::optional<std::int64_t> value = arguments.Number(name);
@@ -19,7 +20,8 @@ RunRanks RunRanks::Of(const layout::Configuration& args) {
   };
   RunRanks ranks;
   ranks.is_gated = arguments.IsTrue("swiglu") || arguments.IsTrue("quick_geglu");
-  ranks.tensor = number("tensor_model_parallel_size").value_or(1);
+  ranks.are_named = number(kTensorRanks).has_value();
+  ranks.tensor = number(kTensorRanks).value_or(1);
   ranks.pipeline = number("pipeline_model_parallel_size").value_or(1);
   ranks.expert = number("expert_model_parallel_size").value_or(1);
   ranks.expert_tensor = number("expert_tensor_parallel_size").value_or(ranks.tensor);

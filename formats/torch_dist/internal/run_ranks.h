@@ -11,6 +11,7 @@ namespace ckpt::torch_dist {
 
 // All numbers are positive.
 struct RunRanks {
+  bool are_named = false;  // the arguments say how many tensor ranks there are
   std::int64_t tensor = 1;
   std::int64_t pipeline = 1;
   std::int64_t expert = 1;

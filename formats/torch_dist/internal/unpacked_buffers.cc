@@ -81,10 +81,10 @@ struct UnpackedTensor {
 
 class UnpackedSource final : public ViewSource {
  public:
-  UnpackedSource(std::shared_ptr<const CheckpointSource> packed, const RunRanks& ranks)
-      : ViewSource(std::move(packed)),
-        parameters_(LocalParameters(below().index(), ranks)),
-        reader_(below()) {}
+  // `parameters`: of the source.
+  UnpackedSource(std::shared_ptr<const CheckpointSource> packed,
+                 std::vector<LocalParameter> parameters)
+      : ViewSource(std::move(packed)), parameters_(std::move(parameters)), reader_(below()) {}
 
   // `buffers`: of the source.
   Status Unpack(const Buffers& buffers) {
@@ -207,11 +207,12 @@ class UnpackedSource final : public ViewSource {
                   .Expected("parameters in the order of Megatron's modules, the last one first")
                   .Actual("weights of equal values in no such order");
     } else {
-      error = std::move(error)
-                  .Expected(fmt::format("exact values of a {} weight of the model, as one of its "
-                                        "chunks or as gate and up",
-                                        DTypeName(dtype)))
-                  .Actual(fmt::format("values at {} that round to no weight", place));
+      error =
+          std::move(error)
+              .Expected(fmt::format("exact values of a {} weight of the model, of the part that "
+                                    "a rank has, as args or its chunks say",
+                                    DTypeName(dtype)))
+              .Actual(fmt::format("values at {} that round to no weight", place));
     }
     return std::move(error).Hint(
         "Megatron saves a tensor for each parameter with dist_ckpt_optim_fully_reshardable");
@@ -311,7 +312,9 @@ Result<std::shared_ptr<const CheckpointSource>> UnpackBuffers(
   const Buffers buffers = FindBuffers(source->index());
   if (buffers.empty()) return source;
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadArgs(*source));
-  auto unpacked = std::make_shared<UnpackedSource>(std::move(source), RunRanks::Of(args));
+  CKPT_ASSIGN_OR_RETURN(std::vector<LocalParameter> parameters,
+                        LocalParameters(source->index(), RunRanks::Of(args)));
+  auto unpacked = std::make_shared<UnpackedSource>(std::move(source), std::move(parameters));
   CKPT_RETURN_IF_ERROR(unpacked->Unpack(buffers));
   return std::shared_ptr<const CheckpointSource>(std::move(unpacked));
 }

@@ -178,7 +178,7 @@ TEST_F(ConvertRunTest, GoesToAnOlderFormAndBackUnchanged) {
   }
 }
 
-// Megatron's default form: the buffers of the ranks that the run had.
+// Megatron's default form: the buffers of the ranks that the run had, and however weights are cut.
 TEST_F(ConvertRunTest, GoesToBuffersAndBackUnchanged) {
   const std::vector<std::string> all = {"decoder.", "embedding.", "output_layer.", "optimizer."};
   for (const std::string& name : testing::GoldenCases(
@@ -192,11 +192,12 @@ TEST_F(ConvertRunTest, GoesToBuffersAndBackUnchanged) {
     usual.to.choices["transformer_impl"] = "local";
     usual.overwrite = true;
     ASSERT_THAT(Convert(usual), IsOk());
-    for (const std::optional<int> level : {std::optional<int>(), std::optional(3)}) {
+    for (const std::uint64_t shard_bytes : {0U, 3000U}) {
       ConvertOptions there = usual;
       there.target = dir_.path() / "buffers";
       there.to.forms["optimizer-form"] = "dp_reshardable";
-      there.zstd_level = level;
+      there.max_shard_bytes = shard_bytes;
+      if (shard_bytes > 0) there.zstd_level = 3;
       const auto report = Convert(there);
       ASSERT_THAT(report, IsOk());
       EXPECT_EQ(report->target_digest, report->source_digest);
