@@ -147,17 +147,28 @@ class Lister {
   Status AddChunks() {
     const std::size_t leading = form_.leading_dims();
     std::set<std::pair<Dims, Dims>> known;
-    for (const Chunk& chunk : index_.chunks(*weight_)) {
-      const Box stored = index_.box(chunk);
-      if (IsEmpty(stored)) continue;
-      CKPT_ASSIGN_OR_RETURN(std::vector<Box> boxes, OfSingleModules(stored, 1));
+    std::vector<Box> stored;
+    // Each rank may have all of it, however it is cut.
+    if (ranks_.are_named) stored.push_back(WholeBox(weight_->shape));
+    for (const Chunk& chunk : index_.chunks(*weight_)) stored.push_back(index_.box(chunk));
+    for (const Box& part : stored) {
+      if (IsEmpty(part)) continue;
+      CKPT_ASSIGN_OR_RETURN(std::vector<Box> boxes, OfSingleModules(part, 1));
       for (Box& box : boxes) {
         const std::optional<Slice> slice = SliceOf(box, weight_->shape, leading);
+        if (!slice || !MayBeOfRank(*slice)) continue;
         // Or it is a replica.
-        if (slice && known.emplace(box.offsets, box.sizes).second) AddSlice(std::move(box), *slice);
+        if (known.emplace(box.offsets, box.sizes).second) AddSlice(std::move(box), *slice);
       }
     }
     return OkStatus();
+  }
+
+  // Whether as many ranks as are named may have such a chunk, or the gate or up of one.
+  [[nodiscard]] bool MayBeOfRank(const Slice& slice) const {
+    if (!ranks_.are_named || slice.count == 1) return true;
+    const std::int64_t ranks = ranks_.TensorRanks(weight_->key);
+    return slice.count == ranks || (MayBeGated(form_.name) && slice.count == 2 * ranks);
   }
 
   // As gated, too, if it may be.

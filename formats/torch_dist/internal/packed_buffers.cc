@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "core/base/check.h"
 #include "core/tensor/shape.h"
 #include "formats/megatron/buffer_layout.h"
+#include "formats/megatron/division.h"
 #include "formats/pickle/writer.h"
 #include "formats/torch_dist/internal/buffer_keys.h"
 #include "formats/torch_dist/internal/param_groups.h"
@@ -77,6 +79,7 @@ class Packer {
       ends.push_back(first);
       for (const Box& box : part.boxes) {
         CKPT_ASSIGN_OR_RETURN(Box in_weight, BoxIn(*trained->weight, part, box));
+        CKPT_RETURN_IF_ERROR(CheckDivision(*trained->weight, in_weight));
         if (trained->placed.insert(in_weight.offsets).second) {
           trained->placed_elems += NumElements(box.sizes);
         }
@@ -145,6 +148,18 @@ class Packer {
         .Tensor(weight.key)
         .Expected(FormatDims(weight.shape))
         .Actual(FormatBox(box))
+        .Hint(kOtherForm);
+  }
+
+  // A reader finds a rank's part by the weight's key, as chunks of ours are others.
+  static Status CheckDivision(const TargetTensor& weight, const Box& in_weight) {
+    const std::size_t leading = FormOfKey(weight.key).leading_dims();
+    const bool is_whole = std::ranges::equal(std::span(in_weight.sizes).subspan(leading),
+                                             std::span(weight.shape).subspan(leading));
+    if (is_whole || megatron::DivisionOf(weight.key, /*is_gated=*/false)) return OkStatus();
+    return Error(ErrorKind::kUnsupported, "it is not known how tensor ranks divide a weight")
+        .Tensor(weight.key)
+        .Actual(FormatBox(in_weight))
         .Hint(kOtherForm);
   }
 

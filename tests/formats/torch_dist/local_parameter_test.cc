@@ -87,13 +87,17 @@ TEST_F(LocalParametersTest, AreChunksWhereNoArgumentSaysTheRanks) {
                           "2 of 3 " + FormatBox(Rows(8, 12))));
 }
 
-TEST_F(LocalParametersTest, AreChunksWhereTheDivisionIsNotKnown) {
+TEST_F(LocalParametersTest, AreAllOrChunksWhereTheDivisionIsNotKnown) {
   const std::string key = "decoder.layers.0.mixer.in_proj.weight";
-  Add(key, {12, 4}, {Rows(0, 4), Rows(4, 8), Rows(8, 12)});
-  Add(kOutputLayer, {0, 4}, {});
+  const std::vector<Box> chunks = {Rows(0, 4), Rows(4, 8), Rows(8, 12)};
+  Add(key, {12, 4}, chunks);
   EXPECT_THAT(Describe({.are_named = true, .tensor = 3}),
-              ElementsAre("0 of 3 " + FormatBox(Rows(0, 4)), "1 of 3 " + FormatBox(Rows(4, 8)),
-                          "2 of 3 " + FormatBox(Rows(8, 12))));
+              ElementsAre("0 of 1 " + FormatBox(Rows(0, 12)), "0 of 3 " + FormatBox(Rows(0, 4)),
+                          "1 of 3 " + FormatBox(Rows(4, 8)), "2 of 3 " + FormatBox(Rows(8, 12))));
+  builder_ = {};
+  Add(key, {12, 4}, chunks);
+  EXPECT_THAT(Describe({.are_named = true, .tensor = 2}),
+              ElementsAre("0 of 1 " + FormatBox(Rows(0, 12))));
 }
 
 // A few bytes of metadata declare them.

@@ -105,6 +105,23 @@ TEST_F(PackedBuffersTest, RefuseAPartThatTheWeightDoesNotHave) {
   EXPECT_THAT(Pack(), FailsWith(ErrorKind::kUnsupported));
 }
 
+TEST_F(PackedBuffersTest, RefuseAPartThatIsNotFoundAgain) {
+  const std::string key = "decoder.layers.mixer.in_proj.weight";
+  for (const std::int64_t rows : {3, 2}) {
+    tensors_.clear();
+    Add(key, {1, 3, 2});
+    parts() = {{.name = key, .boxes = {{{0, 0}, {rows, 2}}}, .begin = 0}};
+    const auto packed = Pack();
+    if (rows == 3) {
+      EXPECT_THAT(packed, IsOk());
+      continue;
+    }
+    ASSERT_THAT(packed, FailsWith(ErrorKind::kUnsupported));
+    EXPECT_EQ(packed.status().first().tensor, key);
+    EXPECT_THAT(packed.status().first().message, HasSubstr("not known how tensor ranks divide"));
+  }
+}
+
 TEST_F(PackedBuffersTest, RefuseAWeightWithoutAPlace) {
   parts().pop_back();
   const auto packed = Pack();
