@@ -183,10 +183,6 @@ class Predictor {
       return Refuse(ErrorKind::kUnsupported, "its optimizer is not distributed",
                     "args.use_distributed_optimizer");
     }
-    if (args_.Number("num_distributed_optimizer_instances").value_or(1) > 1) {
-      return Refuse(ErrorKind::kUnsupported, "instances divide buffers among fewer ranks",
-                    "args.num_distributed_optimizer_instances");
-    }
     if (has_experts && ranks_.expert == 1 && ranks_.expert_tensor != ranks_.tensor) {
       return Refuse(ErrorKind::kUnsupported, "experts are divided by other tensor ranks",
                     "args.expert_tensor_parallel_size");

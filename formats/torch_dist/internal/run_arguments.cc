@@ -2,6 +2,7 @@
 
 #include <array>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -10,16 +11,15 @@
 namespace ckpt::torch_dist {
 namespace {
 
-constexpr std::array<std::string_view, 10> kCounts = {"tensor_model_parallel_size",
-                                                      "pipeline_model_parallel_size",
-                                                      "virtual_pipeline_model_parallel_size",
-                                                      "expert_model_parallel_size",
-                                                      "expert_tensor_parallel_size",
-                                                      "context_parallel_size",
-                                                      "data_parallel_size",
-                                                      "world_size",
-                                                      "num_layers",
-                                                      "num_distributed_optimizer_instances"};
+constexpr std::array<std::string_view, 9> kCounts = {"tensor_model_parallel_size",
+                                                     "pipeline_model_parallel_size",
+                                                     "virtual_pipeline_model_parallel_size",
+                                                     "expert_model_parallel_size",
+                                                     "expert_tensor_parallel_size",
+                                                     "context_parallel_size",
+                                                     "data_parallel_size",
+                                                     "world_size",
+                                                     "num_layers"};
 constexpr std::array<std::string_view, 15> kFlags = {"bf16",
                                                      "fp16",
                                                      "swiglu",

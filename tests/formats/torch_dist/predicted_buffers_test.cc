@@ -256,9 +256,6 @@ TEST_F(PredictedBuffersTest, RefuseWhatMakesOtherBuffers) {
     ExpectRefused(ErrorKind::kUnsupported, fmt::format("args.{}", argument));
     args_[argument] = false;
   }
-  args_["num_distributed_optimizer_instances"] = 2;
-  ExpectRefused(ErrorKind::kUnsupported, "args.num_distributed_optimizer_instances");
-  args_["num_distributed_optimizer_instances"] = 1;
   args_["use_distributed_optimizer"] = false;
   ExpectRefused(ErrorKind::kUnsupported, "args.use_distributed_optimizer");
 }
