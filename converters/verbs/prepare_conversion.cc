@@ -221,7 +221,7 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
     prepared.target_bytes += NumBytes(tensor.shape, tensor.dtype);
   }
   CKPT_ASSIGN_OR_RETURN(prepared.plan.recipes,
-                        RecipesOfPlan(planned.plan, view.tensors, view.recipes));
+                        RecipesOfPlan(planned.plan, view.tensors, std::move(view.recipes)));
   prepared.plan.write = std::move(planned.plan);
   prepared.checkpoint_directory = target->is_one_file ? options.target.filename().string()
                                                       : std::move(planned.checkpoint_directory);

@@ -36,16 +36,6 @@ void NegateInteger(MutableByteSpan element) {
   }
 }
 
-// Whether boxes have no element in common. A tensor may have thousands of chunks, of which a small
-// box needs one, so the others must cost little.
-bool AreApart(const BoxView& a, const BoxView& b) {
-  for (std::size_t d = 0; d < a.offsets.size(); ++d) {
-    if (a.offsets[d] >= b.offsets[d] + b.sizes[d]) return true;
-    if (b.offsets[d] >= a.offsets[d] + a.sizes[d]) return true;
-  }
-  return false;
-}
-
 // Turns stored elements into logical ones, in place: first byte order, then torch's lazy conjugate
 // and negative.
 void ResolveElements(const StoredArray& array, MutableByteSpan elements) {
@@ -224,11 +214,10 @@ Status TensorReader::ReadInto(const Box& box, MutableByteSpan out, std::uint64_t
   std::set<std::pair<DimsId, DimsId>> read;  // boxes read: a replica must not count twice
   for (const Chunk& chunk : index.chunks(*tensor_)) {
     if (missing <= 0) break;
-    if (AreApart({index.offsets(chunk), index.sizes(chunk)}, box)) continue;
-    const Box stored = index.box(chunk);
-    const std::optional<Box> common = Intersect(stored, box);
+    const std::optional<Box> common = Intersect({index.offsets(chunk), index.sizes(chunk)}, box);
     const std::pair<DimsId, DimsId> identity(chunk.offsets, chunk.sizes);
     if (!common || !read.insert(identity).second) continue;
+    const Box stored = index.box(chunk);
     CKPT_ASSIGN_OR_RETURN(const StoredArray* array, chunks_->Locate(*tensor_, chunk));
     std::uint64_t src_at = 0;
     std::uint64_t dst_at = dst_offset;

@@ -42,15 +42,6 @@ std::vector<layout::Nest> PartsInBox(const TensorRecipe& recipe, const Box& box)
   return layout::JoinNests(std::move(parts));
 }
 
-// Whether `box` lies in `whole`.
-bool Holds(const Box& whole, const Box& box) {
-  for (std::size_t d = 0; d < box.sizes.size(); ++d) {
-    const std::int64_t offset = box.offsets[d] - whole.offsets[d];
-    if (offset < 0 || offset + box.sizes[d] > whole.sizes[d]) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 std::uint64_t NestReader::ScratchBytes(std::uint64_t budget_bytes) {
@@ -187,7 +178,7 @@ Result<Box> NestReader::BoxToRead(const TensorRecipe& recipe, const Box& whole,
 
 Status NestReader::ReadInOrder(const TensorRecipe& recipe, const Box& whole, const Box& box,
                                MutableByteSpan out) {
-  if (!ahead_box_ || !Holds(*ahead_box_, box)) {
+  if (!ahead_box_ || Intersect(*ahead_box_, box) != box) {
     ahead_box_.reset();
     CKPT_ASSIGN_OR_RETURN(const Box wider, BoxToRead(recipe, whole, box));
     if (wider == box) return Read(recipe, box, out);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -40,17 +41,17 @@ void AddZeros(std::int64_t begin, std::int64_t end, std::vector<layout::Nest>& n
 // Tensors and their recipes by key.
 class Known {
  public:
-  Known(std::span<const TargetTensor> tensors, std::span<const TensorRecipe> recipes)
+  Known(std::span<const TargetTensor> tensors, std::span<TensorRecipe> recipes)
       : recipes_(recipes) {
     for (std::size_t t = 0; t < tensors.size(); ++t) position_[tensors[t].key] = t;
   }
 
-  [[nodiscard]] const TensorRecipe& Recipe(std::string_view key) const {
+  [[nodiscard]] TensorRecipe& Recipe(std::string_view key) const {
     return recipes_[position_.at(key)];
   }
 
  private:
-  std::span<const TensorRecipe> recipes_;
+  std::span<TensorRecipe> recipes_;
   std::map<std::string_view, std::size_t> position_;
 };
 
@@ -84,16 +85,18 @@ Result<TensorRecipe> Pack(const TargetTensor& tensor, std::vector<PackedPart> pa
 
 Result<std::vector<TensorRecipe>> RecipesOfPlan(const WritePlan& plan,
                                                 std::span<const TargetTensor> tensors,
-                                                std::span<const TensorRecipe> recipes) {
+                                                std::vector<TensorRecipe> recipes) {
   const Known known(tensors, recipes);
-  std::vector<TensorRecipe> of_plan;
-  for (const TargetTensor& tensor : plan.tensors) {
-    const auto parts = plan.packed.find(tensor.key);
-    if (parts == plan.packed.end()) {
-      of_plan.push_back(known.Recipe(tensor.key));
-    } else {
-      CKPT_ASSIGN_OR_RETURN(of_plan.emplace_back(), Pack(tensor, parts->second, known));
-    }
+  std::vector<TensorRecipe> of_plan(plan.tensors.size());
+  // Several tensors may be made of parts of one, so recipes are taken away last.
+  for (std::size_t t = 0; t < of_plan.size(); ++t) {
+    const auto parts = plan.packed.find(plan.tensors[t].key);
+    if (parts == plan.packed.end()) continue;
+    CKPT_ASSIGN_OR_RETURN(of_plan[t], Pack(plan.tensors[t], parts->second, known));
+  }
+  for (std::size_t t = 0; t < of_plan.size(); ++t) {
+    const std::string& key = plan.tensors[t].key;
+    if (!plan.packed.contains(key)) of_plan[t] = std::move(known.Recipe(key));
   }
   return of_plan;
 }

@@ -19,7 +19,7 @@ namespace ckpt {
 // Cost: of a packed tensor, the number of its parts times that of the nests of their recipes.
 Result<std::vector<TensorRecipe>> RecipesOfPlan(const WritePlan& plan,
                                                 std::span<const TargetTensor> tensors,
-                                                std::span<const TensorRecipe> recipes);
+                                                std::vector<TensorRecipe> recipes);
 
 }  // namespace ckpt
 

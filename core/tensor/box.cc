@@ -206,16 +206,20 @@ bool IsEmpty(const BoxView& box) {
   return std::any_of(box.sizes.begin(), box.sizes.end(), [](std::int64_t n) { return n == 0; });
 }
 
-std::optional<Box> Intersect(const Box& a, const Box& b) {
-  Box common;
-  common.offsets.resize(a.offsets.size());
-  common.sizes.resize(a.offsets.size());
-  for (std::size_t d = 0; d < a.offsets.size(); ++d) {
-    const std::int64_t lo = std::max(a.offsets[d], b.offsets[d]);
-    const std::int64_t hi = std::min(a.offsets[d] + a.sizes[d], b.offsets[d] + b.sizes[d]);
-    if (hi <= lo) return std::nullopt;
-    common.offsets[d] = lo;
-    common.sizes[d] = hi - lo;
+std::optional<Box> Intersect(const BoxView& a, const BoxView& b) {
+  const std::size_t ndim = a.offsets.size();
+  const auto begin = [&](std::size_t d) { return std::max(a.offsets[d], b.offsets[d]); };
+  const auto end = [&](std::size_t d) {
+    return std::min(a.offsets[d] + a.sizes[d], b.offsets[d] + b.sizes[d]);
+  };
+  // A tensor may have thousands of chunks, of which a small box needs one.
+  for (std::size_t d = 0; d < ndim; ++d) {
+    if (end(d) <= begin(d)) return std::nullopt;
+  }
+  Box common{.offsets = Dims(ndim), .sizes = Dims(ndim)};
+  for (std::size_t d = 0; d < ndim; ++d) {
+    common.offsets[d] = begin(d);
+    common.sizes[d] = end(d) - begin(d);
   }
   return common;
 }

@@ -33,8 +33,8 @@ struct BoxView {
 [[nodiscard]] std::string FormatBox(const BoxView& box);
 // Whether the box has no elements: some size is 0.
 [[nodiscard]] bool IsEmpty(const BoxView& box);
-// The common part, or nothing. REQUIRES: same ndim.
-[[nodiscard]] std::optional<Box> Intersect(const Box& a, const Box& b);
+// The common part, or nothing, for which nothing is allocated. REQUIRES: same ndim.
+[[nodiscard]] std::optional<Box> Intersect(const BoxView& a, const BoxView& b);
 // Errors: kBadMetadata (ndim differs, negative size), kOutOfRange (not within `shape`).
 Status CheckInside(const BoxView& box, DimsView shape);
 

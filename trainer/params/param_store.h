@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "trainer/device/collectives.h"
 #include "trainer/device/device.h"
 #include "trainer/ops/ops.h"
 #include "trainer/ops/phase_clock.h"
@@ -45,12 +46,15 @@ struct ParamStoreCounters {
 // A group as the optimizer sees it: this rank's part, in arrays of equal length. Padding between
 // parameters is zero.
 struct MainArrays {
-  std::size_t group = 0;     // index into the plan
-  Tensor weights;            // main weights
-  GradientSum gradient;      // over the step, not yet averaged; valid until the next step begins
-  WeightCopies compute;      // compute weights to write too; null: the main weights are also those
-  bool counts = true;        // whether this rank counts these elements in a norm; one rank does
-  bool has_squares = false;  // whether reductions leave the squares of the pieces' rows
+  std::size_t group = 0;  // index into the plan
+  Tensor weights;         // main weights
+  GradientSum gradient;   // over the step, not yet averaged; valid until the next step begins
+  WeightCopies compute;   // compute weights to write too; null: the main weights are also those
+  bool counts = true;     // whether this rank counts these elements in a norm; one rank does
+  // Runs of the pieces' rows, if this rank counts them, and where their squares go: none before
+  // LeaveSquares.
+  std::vector<ShardRows> rows;
+  bool has_squares = false;  // whether reductions leave the squares of `rows`
   std::vector<ParamPiece> pieces;
 };
 
@@ -88,8 +92,8 @@ class ParamStore final : public ParamAccess {
   // For copies of other arrays with the same pieces.
   [[nodiscard]] PieceRows& piece_rows();
 
-  // From the next step on, the reduction that ends a step leaves squares of rows where it can, see
-  // `has_squares`. `squares`, float64: one for each row that this rank counts, in order of mains()
+  // From now on, `rows` of mains() say where squares go, and the reduction that ends a step leaves
+  // them there where it can. `squares`, float64: one for each row that this rank counts, in order of mains()
   // and their pieces. It outlives the steps.
   void LeaveSquares(const Tensor& squares);
 

@@ -3,10 +3,9 @@
 #ifndef CKPT_TRAINER_DEVICE_CUDA_ROW_SQUARES_CUH_
 #define CKPT_TRAINER_DEVICE_CUDA_ROW_SQUARES_CUH_
 
-namespace ckpt::trainer::cuda {
+#include "trainer/device/cuda/packs.cuh"
 
-// Elements of a pack, where rows begin at multiples of it. Otherwise a pack is one element.
-inline constexpr int kSquaresWidth = 8;
+namespace ckpt::trainer::cuda {
 
 // A float's square is exact in double, so each addition rounds once.
 template <int kWidth>
@@ -21,7 +20,7 @@ __device__ __forceinline__ void AddSquaresOf(const float (&values)[kWidth], doub
 // The sum over the lanes of a warp; every lane gets it.
 __device__ __forceinline__ double SumOfWarp(double sum) {
 #pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     sum += __shfl_xor_sync(0xFFFFFFFFU, sum, distance);
   }
   return sum;

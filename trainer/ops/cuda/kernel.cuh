@@ -14,6 +14,7 @@
 #include "core/base/check.h"
 #include "core/tensor/dtype.h"
 #include "trainer/device/cuda/cuda_queue.h"
+#include "trainer/device/cuda/packs.cuh"
 #include "trainer/device/tensor.h"
 #include "trainer/ops/cuda/launch.cuh"
 #include "trainer/ops/gradient.h"
@@ -26,8 +27,6 @@ constexpr std::uint64_t AlignedBytes(std::uint64_t size_bytes) {
 }
 
 // --- elements ------------------------------------------------------------------------------------
-
-using Bf16 = __nv_bfloat16;
 
 __device__ __forceinline__ float Load(float value) { return value; }
 __device__ __forceinline__ float Load(Bf16 value) { return __bfloat162float(value); }
@@ -70,22 +69,6 @@ void Dispatch(DType dtype, const Body& body) {
 
 // --- packs ---------------------------------------------------------------------------------------
 
-// Consecutive elements that a thread loads and stores at once, by accesses of 16 bytes where they
-// have as many.
-template <typename T, int kWidth>
-struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Pack {
-  T values[kWidth];
-};
-
-template <int kWidth, typename T>
-__device__ __forceinline__ Pack<T, kWidth> LoadPack(const T* from, std::int64_t pack) {
-  return reinterpret_cast<const Pack<T, kWidth>*>(from)[pack];
-}
-template <int kWidth, typename T>
-__device__ __forceinline__ void StorePack(T* to, std::int64_t pack, const Pack<T, kWidth>& values) {
-  reinterpret_cast<Pack<T, kWidth>*>(to)[pack] = values;
-}
-
 // Elements of a pack as floats, and back, rounded. Each element of a pair becomes a float by one
 // instruction, for a bfloat16 is the first half of a float; a pair is rounded by one, too.
 template <typename T, int kWidth>
@@ -125,8 +108,6 @@ __device__ __forceinline__ void Round(float (&values)[kWidth]) {
   if constexpr (!std::is_same_v<T, float>) Unpack(Packed<T>(values), values);
 }
 
-inline constexpr int kPackWidth = 8;
-
 // Whether arrays can be read in packs: each begins at a multiple of 16 bytes, and so does each of
 // its rows of `columns` elements.
 inline bool FitsPacks(std::int64_t columns, std::initializer_list<const void*> arrays) {
@@ -153,7 +134,6 @@ void DispatchWidth(std::int64_t columns, std::initializer_list<const void*> arra
 // --- launches ------------------------------------------------------------------------------------
 
 inline constexpr int kThreads = 256;
-inline constexpr int kWarp = 32;
 inline constexpr int kMultiprocessors = 132;  // of an H100 or H200; others work with any number
 
 inline unsigned int Blocks(std::int64_t items, std::int64_t per_block) {

@@ -8,6 +8,7 @@
 
 #include "core/base/check.h"
 #include "trainer/device/cuda/row_squares.cuh"
+#include "trainer/device/cuda/run_batch.cuh"
 #include "trainer/ops/cuda/cuda_ops_impl.h"
 #include "trainer/ops/cuda/kernel.cuh"
 
@@ -153,37 +154,17 @@ __global__ void SgdKernel(SgdForm form, const UpdateScalars* scalars, Terms grad
   copies.Write(i, Pack<C, 1>{Store<C>(main[i])});
 }
 
-// Many arrays whose rows one launch squares: a parameter of the kernel, so nothing is copied first.
+// Rows of an array that are squared.
 template <typename T>
-struct SquaresBatch {
-  struct Item {
-    const T* x = nullptr;
-    const T* other = nullptr;  // the second term of each element, or null
-    double* sums = nullptr;
-    std::int64_t rows = 0;
-    std::int64_t columns = 0;
-    std::int64_t end = 0;  // warps of the batch up to the last of this item
-    bool fits_packs = false;
-  };
-  static constexpr int kMostItems = 64;  // a power of two
-
-  Item items[kMostItems];
-  int num_items = 0;
-
-  [[nodiscard]] __host__ __device__ std::int64_t Begin(int item) const {
-    return item == 0 ? 0 : items[item - 1].end;
-  }
-  [[nodiscard]] __device__ int ItemOf(std::int64_t warp) const {
-    int item = 0;
-#pragma unroll
-    for (int step = kMostItems / 2; step > 0; step /= 2) {
-      if (item + step < num_items && Begin(item + step) <= warp) item += step;
-    }
-    return item;
-  }
+struct SquaresRun {
+  const T* x = nullptr;
+  const T* other = nullptr;  // the second term of each element, or null
+  double* sums = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t end = 0;  // warps of the batch
+  bool fits_packs = false;
 };
-
-static_assert(kPackWidth == kSquaresWidth);
 
 // Rows that a warp squares side by side, and blocks of a multiprocessor: the best of one to four rows
 // on an H200, with as many registers as five blocks leave.
@@ -206,56 +187,56 @@ __device__ __forceinline__ void AddSquares(const Terms& first, std::int64_t colu
   }
 }
 
-// A warp for kRowsOfWarp rows of an item.
+// A warp for kRowsOfWarp rows of a run.
 template <typename T>
 __global__ void __launch_bounds__(kThreads, kSquareBlocks)
-    SumSquaresKernel(const __grid_constant__ SquaresBatch<T> batch) {
+    SumSquaresKernel(const __grid_constant__ RunBatch<SquaresRun<T>> batch) {
   AwaitEarlier();
   const std::int64_t place =
       (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
-  if (place >= batch.Begin(batch.num_items)) return;
-  const int index = batch.ItemOf(place);
-  const auto& item = batch.items[index];
+  if (place >= batch.End()) return;
+  const int index = batch.RunOf(place);
+  const auto& run = batch.runs[index];
   const std::int64_t row = (place - batch.Begin(index)) * kRowsOfWarp;
-  const auto num_rows = static_cast<int>(min(item.rows - row, std::int64_t{kRowsOfWarp}));
-  const std::int64_t first = row * item.columns;
+  const auto num_rows = static_cast<int>(min(run.rows - row, std::int64_t{kRowsOfWarp}));
+  const std::int64_t first = row * run.columns;
   double sums[kRowsOfWarp] = {};
   const auto add_squares = [&](const auto& terms) {
-    item.fits_packs ? AddSquares<kPackWidth>(terms, item.columns, num_rows, sums)
-                    : AddSquares<1>(terms, item.columns, num_rows, sums);
+    run.fits_packs ? AddSquares<kPackWidth>(terms, run.columns, num_rows, sums)
+                   : AddSquares<1>(terms, run.columns, num_rows, sums);
   };
   if constexpr (std::is_same_v<T, Bf16>) {
-    item.other == nullptr ? add_squares(OneTerm<T>{item.x + first})
-                          : add_squares(TwoTerms{item.x + first, item.other + first});
+    run.other == nullptr ? add_squares(OneTerm<T>{run.x + first})
+                         : add_squares(TwoTerms{run.x + first, run.other + first});
   } else {
-    add_squares(OneTerm<T>{item.x + first});
+    add_squares(OneTerm<T>{run.x + first});
   }
 #pragma unroll
   for (int r = 0; r < kRowsOfWarp; ++r) {
     const double sum = SumOfWarp(sums[r]);
-    if (r < num_rows && threadIdx.x % kWarp == 0) item.sums[row + r] = sum;
+    if (r < num_rows && threadIdx.x % kWarp == 0) run.sums[row + r] = sum;
   }
 }
 
 // Launches as many batches as the arrays need, which all have elements of T.
 template <typename T>
 void SquareAll(cudaStream_t stream, std::span<const RowSquares> all) {
-  SquaresBatch<T> batch;
+  RunBatch<SquaresRun<T>> batch;
   const auto launch = [&] {
-    const std::int64_t warps = batch.Begin(batch.num_items);
+    const std::int64_t warps = batch.End();
     if (warps > 0) {
       Launch(stream, SumSquaresKernel<T>, {Blocks(warps, kThreads / kWarp), kThreads}, batch);
     }
-    batch.num_items = 0;
+    batch.num_runs = 0;
   };
   for (const auto& [x, sums] : all) {
-    if (batch.num_items == SquaresBatch<T>::kMostItems) launch();
+    if (batch.is_full()) launch();
     const std::int64_t rows = sums.num_elems();
     if (rows == 0) continue;
     const std::int64_t columns = x.num_elems() / rows;
     const std::int64_t warps = (rows + kRowsOfWarp - 1) / kRowsOfWarp;
-    const std::int64_t end = batch.Begin(batch.num_items) + warps;
-    batch.items[batch.num_items++] = {
+    const std::int64_t end = batch.End() + warps;
+    batch.runs[batch.num_runs++] = {
         .x = x.first.as<const T>(),
         .other = x.second.as<const T>(),
         .sums = sums.as<double>(),

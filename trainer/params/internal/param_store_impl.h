@@ -80,7 +80,6 @@ class ParamStore::Impl {
     Tensor gradients;             // sums; or of a group that has a landing, see WholeGradients
     std::vector<FlatGap> gaps;    // in the whole array
     bool sums_are_stale = false;  // from the last step: the next micro-batch overwrites them
-    std::vector<ShardRows> rows;  // of the main sums, whose squares the last reduction leaves
   };
   // The one half that is free, of those in which terms land.
   struct VacantHalf {
@@ -173,11 +172,13 @@ class ParamStore::Impl {
   // Enqueues the reduction of a micro-batch's gradients, `whole` in a slot, on the reduce queue.
   void ReduceBucket(std::size_t group_index, const Tensor& whole);
   // The rows whose squares a reduction leaves: none but for the last of a step.
-  [[nodiscard]] static std::span<const ShardRows> RowsOf(const GroupArrays& arrays, bool is_last) {
-    return is_last ? std::span<const ShardRows>(arrays.rows) : std::span<const ShardRows>();
+  [[nodiscard]] std::span<const ShardRows> RowsToSquare(std::size_t group_index,
+                                                        bool is_last) const {
+    const MainArrays& main = mains_[group_index];
+    return is_last && main.has_squares ? std::span(main.rows) : std::span<const ShardRows>();
   }
   // Enqueues the reductions of a group's sums after the last micro-batch, on the reduce queue.
-  void ReduceLate(const GroupPlan& group, GroupArrays& arrays);
+  void ReduceLate(std::size_t group_index);
   // Sums `region` over `comm`. Afterwards `own`, a part of it or all of it, is valid. Of a part, the
   // squares of `rows` are left.
   void ReduceSums(Collectives& comm, const Tensor& region, const Tensor& own,

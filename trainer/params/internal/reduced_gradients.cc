@@ -25,18 +25,17 @@ void ParamStore::Impl::LeaveSquares(const Tensor& squares) {
     Collectives& last = group.outer > 1 ? *comms_.reduce_outer : ReduceComm(group);
     main.has_squares = group.unit == kReducedLast && are_floats && group.EndsWithReduceScatter() &&
                        last.LeavesSquares();
-    std::vector<ShardRows>& rows = arrays_[main.group].rows;
-    rows.clear();
+    main.rows.clear();
     for (const ParamPiece& piece : main.pieces) {
       const Tensor of_piece = squares.Rows(first, piece.rows);
       first += piece.rows;
-      if (!main.has_squares) continue;
-      if (!rows.empty() && rows.back().columns == piece.row_elems &&
-          rows.back().end() == piece.main_offset) {
-        rows.back().squares.dims[0] += piece.rows;
+      if (!main.rows.empty() && main.rows.back().columns == piece.row_elems &&
+          main.rows.back().end() == piece.main_offset) {
+        main.rows.back().squares.dims[0] += piece.rows;
         continue;
       }
-      rows.push_back({.begin = piece.main_offset, .columns = piece.row_elems, .squares = of_piece});
+      main.rows.push_back(
+          {.begin = piece.main_offset, .columns = piece.row_elems, .squares = of_piece});
     }
   }
   CKPT_CHECK(first == squares.num_elems());
@@ -126,16 +125,19 @@ void ParamStore::Impl::ReduceSums(Collectives& comm, const Tensor& region, const
   if (converts) ops_.Cast(*reduce_, sent, own);
 }
 
-void ParamStore::Impl::ReduceLate(const GroupPlan& group, GroupArrays& arrays) {
+void ParamStore::Impl::ReduceLate(std::size_t group_index) {
+  const GroupPlan& group = plan_.groups[group_index];
+  const GroupArrays& arrays = arrays_[group_index];
   const auto in_sums = [&](const FlatRange& range) {
     return PartOf(arrays.gradients, group.gradients, range);
   };
   const Tensor part = in_sums(group.part);
   if (!group.uses_bucket() && group.inner > 1) {
-    ReduceSums(ReduceComm(group), arrays.gradients, part, RowsOf(arrays, group.outer == 1));
+    ReduceSums(ReduceComm(group), arrays.gradients, part,
+               RowsToSquare(group_index, group.outer == 1));
   }
   if (group.outer > 1) {
-    ReduceSums(*comms_.reduce_outer, part, in_sums(group.main), RowsOf(arrays, true));
+    ReduceSums(*comms_.reduce_outer, part, in_sums(group.main), RowsToSquare(group_index, true));
   }
 }
 
@@ -169,7 +171,7 @@ void ParamStore::Impl::ReduceBucket(std::size_t group_index, const Tensor& whole
   const bool is_first = std::exchange(arrays.sums_are_stale, false);
   comm.ReduceScatterInto(*reduce_, whole, arrays.gradients,
                          is_first ? GradWrite::kStore : GradWrite::kAdd,
-                         RowsOf(arrays, IsLastMicroBatch() && group.outer == 1));
+                         RowsToSquare(group_index, IsLastMicroBatch() && group.outer == 1));
 }
 
 void ParamStore::Impl::ReduceGradients(int unit) {
@@ -203,7 +205,7 @@ void ParamStore::Impl::ReduceGradients(int unit) {
   }
   if (IsLastMicroBatch()) {
     for (const std::size_t g : Groups(unit)) {
-      if (plan_.groups[g].trainable) ReduceLate(plan_.groups[g], arrays_[g]);
+      if (plan_.groups[g].trainable) ReduceLate(g);
     }
   }
   if (!options_.overlaps_reduces) compute_.Wait(reduce_->Record());

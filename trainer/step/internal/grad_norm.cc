@@ -16,29 +16,6 @@ void ForEachCounted(const ParamStore& store, const Use& use) {
   }
 }
 
-GradientSum GradientOf(const MainArrays& main, const ParamPiece& piece) {
-  const GradientSum flat = main.gradient.Rows(piece.main_offset, piece.rows * piece.row_elems);
-  return flat.Reshape({piece.rows, piece.row_elems});
-}
-
-// Whether `rows` continues where `before` ends.
-bool Continues(const Tensor& before, const Tensor& rows) {
-  if (!before || !rows) return !before && !rows;
-  return before.dtype == rows.dtype && before.dim(1) == rows.dim(1) &&
-         before.bytes() + before.size_bytes() == rows.bytes();
-}
-bool Continues(const RowSquares& before, const RowSquares& rows) {
-  return Continues(before.x.first, rows.x.first) && Continues(before.x.second, rows.x.second) &&
-         before.sums.bytes() + before.sums.size_bytes() == rows.sums.bytes();
-}
-
-// `to` has `rows` more, which continue it.
-void Extend(RowSquares& to, std::int64_t rows) {
-  for (Tensor* tensor : {&to.x.first, &to.x.second, &to.sums}) {
-    if (*tensor) tensor->dims[0] += rows;
-  }
-}
-
 }  // namespace
 
 std::int64_t CountNormRows(std::span<const UnitSpec> units, const ShardPlan& plan) {
@@ -65,17 +42,15 @@ Result<GradNorm> GradNorm::Create(ParamStore& store, Ops& ops, Device& device) {
 void GradNorm::ListRows(int last_unit) {
   early_rows_.clear();
   last_rows_.clear();
-  std::int64_t first = 0;
-  ForEachCounted(*store_, [&](const MainArrays& main, const ParamPiece& piece) {
+  for (const MainArrays& main : store_->mains()) {
+    if (main.has_squares) continue;
     const bool is_last = store_->plan().groups[main.group].unit == last_unit;
-    std::vector<RowSquares>& rows = is_last ? last_rows_ : early_rows_;
-    const RowSquares next = {.x = GradientOf(main, piece),
-                             .sums = row_sums_.Rows(first, piece.rows)};
-    first += piece.rows;
-    if (main.has_squares) return;
-    if (!rows.empty() && Continues(rows.back(), next)) return Extend(rows.back(), piece.rows);
-    rows.push_back(next);
-  });
+    for (const ShardRows& run : main.rows) {
+      const GradientSum rows = main.gradient.Rows(run.begin, run.rows() * run.columns);
+      (is_last ? last_rows_ : early_rows_)
+          .push_back({.x = rows.Reshape({run.rows(), run.columns}), .sums = run.squares});
+    }
+  }
   // Rows of one dtype behind one another need fewer launches.
   std::stable_partition(early_rows_.begin(), early_rows_.end(),
                         [](const RowSquares& rows) { return static_cast<bool>(rows.x.second); });

@@ -49,7 +49,6 @@ class GradNorm {
 
   const ParamStore* store_;
   Ops* ops_;
-  // Rows that follow each other and have one length are one item.
   std::vector<RowSquares> early_rows_;
   std::vector<RowSquares> last_rows_;  // of the unit that is reduced last
   Buffer memory_;

@@ -11,11 +11,10 @@
 
 #include "core/base/check.h"
 #include "trainer/device/cuda/internal/peer_kernels.h"
+#include "trainer/device/cuda/packs.cuh"
 #include "trainer/device/peer/peer_reader.h"
 
 namespace ckpt::trainer::cuda {
-
-using Bf16 = __nv_bfloat16;
 
 // Threads of a block of a reduction.
 inline constexpr int kReduceThreads = 512;
@@ -96,11 +95,6 @@ __device__ __forceinline__ Wide CombineAt(const Parts& parts, std::int64_t i) {
 
 // --- a pack of elements --------------------------------------------------------------------------
 
-template <typename T, int kWidth>
-struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Pack {
-  T values[kWidth];
-};
-
 // The tree over ranks [kBegin, kEnd); halves are powers of two here.
 template <int kBegin, int kEnd, int kRanks, typename Stored, int kWidth>
 __device__ __forceinline__ void SumPacks(const Pack<Stored, kWidth> (&packs)[kRanks],
@@ -123,7 +117,7 @@ __device__ __forceinline__ void LoadParts(const Parts& parts, std::int64_t pack,
                                           Pack<Stored, kWidth> (&packs)[kRanks]) {
 #pragma unroll
   for (int rank = 0; rank < kRanks; ++rank) {
-    packs[rank] = parts.As<Pack<Stored, kWidth>>(rank)[pack];
+    packs[rank] = LoadPack<kWidth>(parts.As<Stored>(rank), pack);
   }
 }
 
@@ -131,12 +125,11 @@ __device__ __forceinline__ void LoadParts(const Parts& parts, std::int64_t pack,
 template <typename Out, int kWidth>
 __device__ __forceinline__ Pack<Out, kWidth> WriteSums(Out* out, std::int64_t pack,
                                                        const float (&sums)[kWidth], bool adds) {
-  auto* const to = reinterpret_cast<Pack<Out, kWidth>*>(out) + pack;
   Pack<Out, kWidth> result;
-  if (adds) result = *to;
+  if (adds) result = LoadPack<kWidth>(out, pack);
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) Write(result.values[i], sums[i], adds);
-  *to = result;
+  StorePack(out, pack, result);
   return result;
 }
 

@@ -5,40 +5,22 @@
 #include "core/base/check.h"
 #include "trainer/device/cuda/internal/peer_kernels.h"
 #include "trainer/device/cuda/internal/peer_parts.cuh"
+#include "trainer/device/cuda/packs.cuh"
 #include "trainer/device/cuda/row_squares.cuh"
+#include "trainer/device/cuda/run_batch.cuh"
 
 namespace ckpt::trainer::cuda {
 namespace {
 
-constexpr int kWarp = 32;
 constexpr int kWarps = kReduceThreads / kWarp;  // of a block
 
-// Runs of rows that one launch sums: a parameter of the kernel, so nothing is copied first.
-struct RowsBatch {
-  struct Run {
-    std::int64_t begin = 0;  // element of the result
-    std::int64_t columns = 0;
-    double* squares = nullptr;  // null: elements between rows, which are no row
-    std::int64_t end = 0;       // rows of the batch up to the last of this run
-    bool fits_packs = false;
-  };
-  static constexpr int kMostRuns = 64;  // a power of two
-
-  Run runs[kMostRuns];
-  int num_runs = 0;
-
-  [[nodiscard]] __host__ __device__ std::int64_t Begin(int run) const {
-    return run == 0 ? 0 : runs[run - 1].end;
-  }
-  [[nodiscard]] __host__ __device__ std::int64_t num_rows() const { return Begin(num_runs); }
-  [[nodiscard]] __device__ int RunOf(std::int64_t row) const {
-    int run = 0;
-#pragma unroll
-    for (int step = kMostRuns / 2; step > 0; step /= 2) {
-      if (run + step < num_runs && Begin(run + step) <= row) run += step;
-    }
-    return run;
-  }
+// Rows of one length that follow each other.
+struct RowRun {
+  std::int64_t begin = 0;  // element of the result
+  std::int64_t columns = 0;
+  double* squares = nullptr;  // null: elements between rows, which are no row
+  std::int64_t end = 0;       // rows of the batch
+  bool fits_packs = false;
 };
 
 // What this lane adds of a row: packs `lane`, lane + 32, …, some at once, so that enough of them are
@@ -47,11 +29,11 @@ template <int kRanks, typename Stored, typename Out>
 __device__ __forceinline__ double SumPacksOfRow(const Parts& parts, Out* out, bool adds,
                                                 std::int64_t begin, std::int64_t columns) {
   constexpr int kAtOnce = 8 / kRanks;
-  const std::int64_t end = (begin + columns) / kSquaresWidth;
+  const std::int64_t end = (begin + columns) / kPackWidth;
   double sum = 0;
-  for (std::int64_t first = begin / kSquaresWidth + threadIdx.x % kWarp; first < end;
+  for (std::int64_t first = begin / kPackWidth + threadIdx.x % kWarp; first < end;
        first += kAtOnce * kWarp) {
-    Pack<Stored, kSquaresWidth> packs[kAtOnce][kRanks];
+    Pack<Stored, kPackWidth> packs[kAtOnce][kRanks];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       if (first + i * kWarp < end) LoadParts(parts, first + i * kWarp, packs[i]);
@@ -59,11 +41,11 @@ __device__ __forceinline__ double SumPacksOfRow(const Parts& parts, Out* out, bo
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       if (first + i * kWarp >= end) break;
-      float values[kSquaresWidth];
+      float values[kPackWidth];
       SumPacks<0, kRanks>(packs[i], values);
       const auto written = WriteSums(out, first + i * kWarp, values, adds);
 #pragma unroll
-      for (int v = 0; v < kSquaresWidth; ++v) values[v] = Widen(written.values[v]);
+      for (int v = 0; v < kPackWidth; ++v) values[v] = Widen(written.values[v]);
       AddSquaresOf(values, sum);
     }
   }
@@ -87,11 +69,11 @@ __device__ __forceinline__ double SumElementsOfRow(const Parts& parts, Out* out,
 // their number is not 2, 4 or 8; of several, no run fits packs then.
 template <int kRanks, typename Stored, typename Out>
 __global__ void __launch_bounds__(kReduceThreads)
-    SumRowsKernel(const __grid_constant__ Parts parts, const __grid_constant__ RowsBatch batch,
-                  Out* out, bool adds) {
+    SumRowsKernel(const __grid_constant__ Parts parts,
+                  const __grid_constant__ RunBatch<RowRun> batch, Out* out, bool adds) {
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kWarps;
   for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
-       row < batch.num_rows(); row += stride) {
+       row < batch.End(); row += stride) {
     const int index = batch.RunOf(row);
     const auto& run = batch.runs[index];
     const std::int64_t row_of_run = row - batch.Begin(index);
@@ -118,12 +100,12 @@ class RowSummer {
   // `squares` null: nobody wants them.
   void Add(std::int64_t begin, std::int64_t rows, std::int64_t columns, double* squares) {
     if (rows == 0 || columns == 0) return;
-    if (batch_.num_runs == RowsBatch::kMostRuns) Launch();
-    const bool fits = fits_packs_ && begin % kSquaresWidth == 0 && columns % kSquaresWidth == 0;
+    if (batch_.is_full()) Launch();
+    const bool fits = fits_packs_ && begin % kPackWidth == 0 && columns % kPackWidth == 0;
     batch_.runs[batch_.num_runs] = {.begin = begin,
                                     .columns = columns,
                                     .squares = squares,
-                                    .end = batch_.num_rows() + rows,
+                                    .end = batch_.End() + rows,
                                     .fits_packs = fits};
     ++batch_.num_runs;
   }
@@ -138,8 +120,7 @@ class RowSummer {
 
   void Launch() {
     if (batch_.num_runs == 0) return;
-    const auto blocks =
-        std::min<std::int64_t>(max_blocks_, (batch_.num_rows() + kWarps - 1) / kWarps);
+    const auto blocks = std::min<std::int64_t>(max_blocks_, (batch_.End() + kWarps - 1) / kWarps);
     SumRowsKernel<kRanks, Stored, Out>
         <<<static_cast<unsigned int>(blocks), kReduceThreads, 0, stream_>>>(parts_, batch_, out_,
                                                                             adds_);
@@ -153,7 +134,7 @@ class RowSummer {
   const bool adds_;
   const unsigned int max_blocks_;
   const bool fits_packs_;
-  RowsBatch batch_;
+  RunBatch<RowRun> batch_;
 };
 
 template <int kRanks, typename Stored, typename Out>
