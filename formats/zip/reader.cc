@@ -24,9 +24,11 @@ constexpr std::string_view kExportedProgram = "serialized_exported_program.json"
 // Where TorchScript keeps its sources, the only records that torch compresses.
 constexpr std::string_view kScriptFolder = "/code/__torch__";
 
-// Enough for the headers in front of the first payload and for the directory of an archive of a few
-// records.
-constexpr std::uint64_t kEdgeBytes = 4 * kKiB;
+// What of an archive is read at once: enough for the headers in front of the first payload, and for
+// the directory of one tensor. torch's take 704 and 896 bytes.
+constexpr std::uint64_t kEdgeBytes = kKiB;
+// An archive that is no larger is read whole.
+constexpr std::uint64_t kSmallArchiveBytes = 8 * kKiB;
 constexpr std::uint64_t kMaxDirectoryBytes = 256 * kMiB;
 
 // A byte range of a file. Its beginning and its end are read once and kept.
@@ -44,8 +46,7 @@ class Range {
   }
 
   Status ReadEdges() {
-    // If both parts touch, one read is enough.
-    head_.resize(length_ <= 2 * kEdgeBytes ? length_ : kEdgeBytes);
+    head_.resize(length_ <= kSmallArchiveBytes ? length_ : kEdgeBytes);
     CKPT_RETURN_IF_ERROR(file_.ReadAt(offset_, head_));
     if (head_.size() == length_) return OkStatus();
     tail_.resize(kEdgeBytes);
