@@ -128,7 +128,7 @@ class Packer {
         .Tensor(weight.key)
         .Expected(id.dtypes)
         .Actual(DTypeName(weight.dtype))
-        .Hint(kOtherForm);
+        .Hint(dtypes ? HintAtDType(dtypes->parameters) : std::string(kOtherForm));
   }
 
   // The box in the tensor of all layers and experts.

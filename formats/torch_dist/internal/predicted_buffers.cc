@@ -218,7 +218,7 @@ class Predictor {
         .Tensor(found->key)
         .Expected(fmt::format("{}, by args.bf16", DTypeName(named)))
         .Actual(DTypeName(found->dtype))
-        .Hint(kOtherForm);
+        .Hint(HintAtDType(named));
   }
   // How many layers the weights of a decoder have.
   [[nodiscard]] std::int64_t CountLayers() const {

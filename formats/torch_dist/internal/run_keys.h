@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/tensor/dtype.h"
+
 namespace ckpt::torch_dist {
 
 inline constexpr std::string_view kOptimizer = "optimizer.";
@@ -30,6 +32,10 @@ inline constexpr std::string_view kOperations = "num_floating_point_operations_s
 // What to do where buffers cannot be written.
 inline constexpr std::string_view kOtherForm =
     "ckpt-convert --optimizer-form fully_reshardable stores the optimizer for any ranks";
+// The same where the run's buffers are for weights of this dtype, and its weights have another one.
+[[nodiscard]] inline std::string HintAtDType(DType dtype) {
+  return "ckpt-convert --dtype " + std::string(DTypeName(dtype)) + " stores the weights so";
+}
 
 // One of several optimizers numbers its keys: "chained_1.optimizer.state.exp_avg.…".
 [[nodiscard]] constexpr std::string_view WithoutNumber(std::string_view key) {

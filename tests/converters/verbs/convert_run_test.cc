@@ -19,6 +19,7 @@ using testing::Content;
 using testing::ConvertTest;
 using testing::FailsWith;
 using testing::GoldenDir;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::IsOk;
 
@@ -259,7 +260,8 @@ TEST_F(ConvertRunTest, RefusesBuffersThatWouldNotBeTheRuns) {
     return prepared.ok() ? std::string("nothing") : prepared.status().ToString();
   };
   EXPECT_THAT(refused([](ConvertOptions& options) { options.dtype = DType::kFloat32; }),
-              HasSubstr("of another dtype"));
+              AllOf(HasSubstr("of another dtype"),
+                    HasSubstr("ckpt-convert --dtype bfloat16 stores the weights so")));
   EXPECT_THAT(refused([](ConvertOptions& options) {
                 options.to.choices["transformer_impl"] = "transformer_engine";
               }),
