@@ -25,6 +25,12 @@ Result<layout::Configuration> RunSettings(const layout::Configuration& args);
 // above), kBadMetadata.
 Result<layout::Configuration> StoredModelSettings(const layout::Configuration& args);
 
+// The same for what depends on the parameters' names and shapes alone, whether or not the trainer
+// computes the model.
+//
+// Errors: kUnsupported (as above, of the version), kBadMetadata.
+Result<layout::Configuration> StoredModelShape(const layout::Configuration& args);
+
 }  // namespace ckpt
 
 #endif  // CKPT_CONVERTERS_CONFIG_RUN_SETTINGS_H_

@@ -129,7 +129,7 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
     return Error(ErrorKind::kNotFound, "no config.json says what model this is")
         .File(model.checkpoint->path.string())
         .Actual(fmt::format("a {} checkpoint alone", model.checkpoint->format->name))
-        .Hint("ckpt-convert takes it from a directory of your choice with --hf-assets DIR");
+        .Hint("ckpt-convert and ckpt-inspect plan take it from a directory with --hf-assets DIR");
   }
   DescribeForm(args, model.config);
   if (!options.model_type.empty()) model.config["model_type"] = options.model_type;

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -33,25 +35,30 @@ struct Loaded {
   trainer::ModelConfig model;
 };
 
-Result<Loaded> Understand(Storage& storage, const OpenedCheckpoint& checkpoint) {
+// Where the run was, and whether the trainer computes its model, is not looked at.
+Result<Loaded> Understand(Storage& storage, const OpenedCheckpoint& checkpoint,
+                          const Path& assets) {
   // The caller owns the checkpoint; the state only refers to it.
   const std::shared_ptr<const OpenedCheckpoint> borrowed(std::shared_ptr<void>(), &checkpoint);
+  CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const OpenedCheckpoint> seen, SeeParameters(borrowed));
   OpenModelOptions options;
+  options.assets = assets;
   options.with_vocabulary_padding = true;  // of a run it is state like all other
+  CKPT_ASSIGN_OR_RETURN(ModelSource weights, UnderstandModel(storage, std::move(seen), options));
+  CKPT_ASSIGN_OR_RETURN(std::optional<TrainingState> state,
+                        UnderstandOptimizer(storage, weights, options));
   Loaded loaded;
-  if (HoldsRun(checkpoint)) {
-    CKPT_ASSIGN_OR_RETURN(loaded.state, UnderstandTrainingState(storage, borrowed, options));
+  if (state) {
+    loaded.state = *std::move(state);
   } else {
-    CKPT_ASSIGN_OR_RETURN(loaded.state.weights, UnderstandModel(storage, borrowed, options));
-    CKPT_ASSIGN_OR_RETURN(loaded.state.args, ReadRunArgs(checkpoint));
+    loaded.state.weights = std::move(weights);
   }
-  layout::Configuration settings;
-  if (loaded.state.args.empty()) {
-    CKPT_ASSIGN_OR_RETURN(settings, ModelSettings(loaded.state.weights.config));
-  } else {
-    CKPT_ASSIGN_OR_RETURN(settings, StoredModelSettings(loaded.state.args));
-  }
-  CKPT_ASSIGN_OR_RETURN(loaded.model, trainer::ParseModelConfig(settings));
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(checkpoint));
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration settings,
+                        assets.empty() && args.contains("num_layers")
+                            ? StoredModelShape(args)
+                            : ModelSettings(loaded.state.weights.config));
+  CKPT_ASSIGN_OR_RETURN(loaded.model, trainer::ReadStoredModel(settings));
   return loaded;
 }
 
@@ -138,7 +145,7 @@ Result<ExitCode> RunPlan(Storage& storage, const ListedCheckpoint& checkpoint,
                          const PlanOptions& options, Streams& streams) {
   trainer::TrainConfig config;
   CKPT_ASSIGN_OR_RETURN(config.mesh, ParseMesh(options.mesh));
-  CKPT_ASSIGN_OR_RETURN(const Loaded loaded, Understand(storage, checkpoint));
+  CKPT_ASSIGN_OR_RETURN(const Loaded loaded, Understand(storage, checkpoint, options.assets));
   config.model = loaded.model;
   CKPT_RETURN_IF_ERROR(
       trainer::ValidateMesh(config.mesh, config.model.moe ? config.model.moe->num_experts : 0));

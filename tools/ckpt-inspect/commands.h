@@ -74,6 +74,7 @@ struct DiffOptions {
 struct PlanOptions {
   CommonOptions common;
   std::string mesh;  // as ParseMesh reads it
+  Path assets;       // as in OpenModelOptions
 };
 
 struct HtmlOptions {
@@ -130,8 +131,8 @@ Result<ExitCode> RunDiff(Storage& storage, const DiffOptions& options, Streams& 
 // What each rank of a mesh reads when it loads the checkpoint, and the memory it takes. Reads
 // metadata only. `storage` is the one the checkpoint was opened from.
 //
-// Errors: those of ParseMesh, ValidateMesh, UnderstandModel and PlanLoad; kUnsupported (a model
-// that the trainer does not compute).
+// Errors: those of ParseMesh, ValidateMesh, UnderstandModel, StoredModelShape, ModelSettings,
+// ReadStoredModel and PlanLoad.
 Result<ExitCode> RunPlan(Storage& storage, const ListedCheckpoint& checkpoint,
                          const PlanOptions& options, Streams& streams);
 

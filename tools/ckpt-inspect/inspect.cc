@@ -70,6 +70,7 @@ class CommandLine {
   std::string repair_target_;
   DigestOptions digest_;
   PlanOptions plan_;
+  std::string plan_assets_;
   HtmlOptions html_;
   std::string html_output_;
   DiffOptions diff_;
@@ -276,6 +277,7 @@ void CommandLine::AddPlan() {
       AddVerb("plan", "What each rank of a run would read to load it, and the memory it takes",
               examples, [this](const ListedCheckpoint& checkpoint, Streams& streams) {
                 plan_.common = common_;
+                plan_.assets = plan_assets_;
                 return RunPlan(storage_, checkpoint, plan_, streams);
               });
   verb.add_option("--mesh", plan_.mesh,
@@ -284,6 +286,10 @@ void CommandLine::AddPlan() {
       ->required()
       ->check(cli::RefuseEmpty)
       ->option_text("dp=8,hsdp=2,ep=4");
+  verb.add_option("--hf-assets", plan_assets_,
+                  "Directory with config.json, if the checkpoint has none")
+      ->check(cli::RefuseEmpty)
+      ->option_text("DIR");
   verb.add_option("--threads", common_.threads, "Worker threads; 0: one per core")
       ->check(CLI::NonNegativeNumber)
       ->option_text("N [0]");

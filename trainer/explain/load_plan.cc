@@ -274,6 +274,41 @@ Status AddBuffers(const TrainConfig& config, std::span<const NamedModel> models,
   return OkStatus();
 }
 
+// Every tensor of the weights belongs to a parameter of the model, or to one of its buffers.
+class LoadedTensors {
+ public:
+  explicit LoadedTensors(const NamedModel& weights)
+      : weights_(&weights), are_loaded_(weights.view.tensors.size()) {}
+
+  void Add(const ExpertRanks& ranks) {
+    for (const auto& of_unit : ranks.positions.front()) {
+      for (const std::size_t position : of_unit) {
+        if (position != kAbsent) are_loaded_[position] = true;
+      }
+    }
+  }
+
+  // Errors: kUnsupported.
+  [[nodiscard]] Status CheckAll(const trainer::ModelConfig& model) {
+    for (const trainer::ReplicatedBufferSpec& buffer : trainer::ListBuffers(model)) {
+      const auto found = weights_->positions.find(buffer.name);
+      if (found != weights_->positions.end()) are_loaded_[found->second] = true;
+    }
+    Status unknown;
+    for (std::size_t t = 0; t < are_loaded_.size(); ++t) {
+      if (are_loaded_[t]) continue;
+      unknown.Add(Error(ErrorKind::kUnsupported, "ckpt-train's model has no such parameter")
+                      .File(weights_->model->checkpoint->path.string())
+                      .Tensor(weights_->view.tensors[t].key));
+    }
+    return unknown;
+  }
+
+ private:
+  const NamedModel* weights_;
+  std::vector<bool> are_loaded_;
+};
+
 }  // namespace
 
 Result<std::vector<RankLoad>> PlanLoad(const ModelSource& weights,
@@ -289,8 +324,10 @@ Result<std::vector<RankLoad>> PlanLoad(const ModelSource& weights,
   const ChunksByRow chunks(weights.source().index());
   const trainer::MeshConfig& mesh = config.mesh;
   std::vector<RankLoad> loads(static_cast<std::size_t>(mesh.world_size));
+  LoadedTensors loaded(models.front());
   for (int expert = 0; expert < mesh.expert_parallel; ++expert) {
     CKPT_ASSIGN_OR_RETURN(const ExpertRanks shared, PlanExpertRanks(config, models, expert));
+    loaded.Add(shared);
     std::vector<int> ranks;
     for (int rank = expert; rank < mesh.world_size; rank += mesh.expert_parallel) {
       if (Representative(mesh, rank) == rank) ranks.push_back(rank);
@@ -323,6 +360,7 @@ Result<std::vector<RankLoad>> PlanLoad(const ModelSource& weights,
     };
     CKPT_RETURN_IF_ERROR(RunTasks(ranks.size(), options.threads, options.stop, plan_rank));
   }
+  CKPT_RETURN_IF_ERROR(loaded.CheckAll(config.model));
   for (int rank = 0; rank < mesh.world_size; ++rank) {
     loads[static_cast<std::size_t>(rank)] =
         loads[static_cast<std::size_t>(Representative(mesh, rank))];

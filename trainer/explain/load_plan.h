@@ -43,7 +43,8 @@ struct LoadPlanOptions {
 //
 // REQUIRES: ValidateMesh accepts config.mesh for config.model.
 // Errors: those of ViewModel; kMissing and kShapeMismatch (a parameter of the model is not in the
-// checkpoint, or has another shape), kCoverage, kCancelled.
+// checkpoint, or has another shape), kUnsupported (the model lacks a tensor of the checkpoint),
+// kCoverage, kCancelled.
 // Cost: that of every piece of every rank that differs from the others; reads nothing.
 Result<std::vector<RankLoad>> PlanLoad(const ModelSource& weights,
                                        std::span<const ModelSource> moments,

@@ -314,6 +314,25 @@ Result<ModelConfig> ParseModelConfig(const layout::Configuration& given) {
   return config;
 }
 
+layout::Configuration SettingsOfModel(const layout::Configuration& settings) {
+  SettingsReader reader(settings);
+  ReadModelConfig(reader);
+  layout::Configuration model;
+  for (const auto& [name, value] : settings) {
+    if (reader.effective().contains(name)) model.emplace(name, value);
+  }
+  return model;
+}
+
+Result<ModelConfig> ReadStoredModel(const layout::Configuration& settings) {
+  const layout::Configuration model = SettingsOfModel(settings);
+  const layout::Configuration none_given;
+  SettingsReader reader(model, &none_given);
+  ModelConfig config = ReadModelConfig(reader);
+  CKPT_RETURN_IF_ERROR(reader.Finish());
+  return config;
+}
+
 ModelConfig ReadModelConfig(SettingsReader& settings) {
   ModelConfig config;
   config.num_layers = settings.RequiredInt("num_layers");

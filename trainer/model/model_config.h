@@ -110,6 +110,13 @@ Result<ModelConfig> ParseModelConfig(const layout::Configuration& settings);
 // reader.
 ModelConfig ReadModelConfig(SettingsReader& settings);
 
+// Those of `settings` that ReadModelConfig reads: the part of a run's settings that describes its
+// model.
+[[nodiscard]] layout::Configuration SettingsOfModel(const layout::Configuration& settings);
+// The model that a run stored among its settings. One that has no effect, given the others, is no
+// error: nobody gave it. Errors: kUsage, as above.
+Result<ModelConfig> ReadStoredModel(const layout::Configuration& settings);
+
 // Number of weights, with all experts; with only the experts that one token uses.
 [[nodiscard]] std::int64_t CountParameters(const ModelConfig& config);
 [[nodiscard]] std::int64_t CountActiveParameters(const ModelConfig& config);

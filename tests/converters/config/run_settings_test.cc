@@ -143,5 +143,16 @@ TEST(StoredModelSettings, LookAtTheModelAlone) {
   EXPECT_THAT(StoredModelSettings(args), FailsWith(ErrorKind::kUnsupported));
 }
 
+// Shapes do not depend on what is computed with the weights.
+TEST(StoredModelShape, ToleratesWhatTheTrainerDoesNotCompute) {
+  Configuration args = FewArgs();
+  args["hidden_dropout"] = 0.1;
+  const auto settings = StoredModelShape(args);
+  ASSERT_THAT(settings, IsOk());
+  EXPECT_EQ(settings->at("num_layers"), Value(2));
+  args["ckptkit_args_version"] = 2;
+  EXPECT_THAT(StoredModelShape(args), FailsWith(ErrorKind::kUnsupported));
+}
+
 }  // namespace
 }  // namespace ckpt

@@ -29,6 +29,7 @@
 namespace ckpt::train {
 namespace {
 
+using testing::FailsWith;
 using testing::IsOk;
 using trainer::MeshConfig;
 using trainer::ParamPiece;
@@ -141,6 +142,16 @@ TEST(LoadPlanTest, CountsWhatEachRankReads) {
       EXPECT_GT(load.peak_memory, kLoadBudgetBytes);
     }
   }
+}
+
+TEST(LoadPlanTest, RefusesAModelThatLacksATensor) {
+  const auto model =
+      OpenModel(PosixStorage(), testing::GoldenDir() / "hf/qwen3moe-norm-bf16/ckpt", {});
+  ASSERT_THAT(model, IsOk());
+  auto config = ConfigOf(*model, {.world_size = 2});
+  ASSERT_THAT(config, IsOk());
+  config->model.qk_layernorm = false;
+  EXPECT_THAT(PlanLoad(*model, {}, *config, {}), FailsWith(ErrorKind::kUnsupported));
 }
 
 // Together the ranks read everything once, whatever divides the checkpoint and the run.

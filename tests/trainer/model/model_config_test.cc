@@ -259,6 +259,16 @@ TEST(ParseModelConfig, TakesWhatStandsInForAnAbsentSetting) {
               IsOk());
 }
 
+// A run stores settings of its batches and its optimizer beside those of its model.
+TEST(ReadStoredModel, TakesTheModelAmongSettingsOfARun) {
+  const Configuration run = With(Tiny(), {{"lr", 0.1}, {"moe_router_topk", 2}});
+  EXPECT_EQ(SettingsOfModel(run), With(Tiny(), {{"moe_router_topk", 2}}));
+  const auto stored = ReadStoredModel(run);  // a model without experts
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(*stored, *ParseModelConfig(Tiny()));
+  EXPECT_THAT(ReadStoredModel({{"lr", 0.1}}), FailsWith(ErrorKind::kUsage));
+}
+
 TEST(ParseModelConfig, CountsLayersAsMegatronDoes) {
   Configuration settings = Experts();
   settings["num_layers"] = 4;

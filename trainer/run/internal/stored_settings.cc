@@ -50,15 +50,6 @@ StoredModel ModelOf(const layout::Configuration& settings) {
   return model;
 }
 
-// The settings that describe the model.
-layout::Configuration OfTheModel(const layout::Configuration& settings) {
-  layout::Configuration model;
-  for (const auto& [name, value] : ModelOf(settings).effective) {
-    if (const auto given = settings.find(name); given != settings.end()) model.insert(*given);
-  }
-  return model;
-}
-
 // The part of the model that must stay. The rest balances experts, or matters only for new weights.
 trainer::ModelConfig Lasting(trainer::ModelConfig config) {
   config.init_method_std = 0;
@@ -92,7 +83,7 @@ Result<layout::Configuration> StoredSettings(const TrainingState& state, bool fi
     CKPT_ASSIGN_OR_RETURN(layout::Configuration model, says_model
                                                            ? StoredModelSettings(state.args)
                                                            : ModelSettings(state.weights.config));
-    model = OfTheModel(model);
+    model = trainer::SettingsOfModel(model);
     if (finetune) return model;
     for (const std::string_view name : kOfTheOptimizer) {
       const auto said = state.args.find(std::string(name));
