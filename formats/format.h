@@ -121,6 +121,10 @@ struct Format {
   // where its text says too little (CarriedObject::pickled). Errors: kUnsupported, saying why not.
   // Null: any.
   Status (*check_object)(const CarriedObject& object) = nullptr;
+  // Of a format that stores an object's text: whether that says all of the object. If not, the text
+  // is stored all the same, and the object counts as left out. Errors: kUnsupported, saying what it
+  // lacks. Null: it stores more than texts.
+  Status (*check_text)(const CarriedObject& object) = nullptr;
   // Proves the files of `plan`, the first of which lies at `path`, by the software that defines the
   // format: it must find what was planned. Called before a checkpoint is published; reads no
   // elements. Null: there is none, or this build does not use it.

@@ -26,9 +26,18 @@
 namespace ckpt {
 namespace {
 
-// Of an object, with the tensors in it.
+// Of an object, with the tensors in it. One that lies in a larger pickle has no bytes of its own: then
+// those of a pickle of it alone count, or else of its text.
 std::uint64_t BytesOf(const CheckpointSource& source, const ObjectEntry& object) {
-  return object.size_bytes + source.HeldBytes(object);
+  const std::uint64_t stored = object.size_bytes + source.HeldBytes(object);
+  if (stored != 0) return stored;
+  if (const auto pickled = source.ReadPickled(object); pickled.ok() && *pickled) {
+    std::uint64_t bytes = (*pickled)->pickle.size();
+    for (const Bytes& storage : (*pickled)->storages) bytes += storage.size();
+    return bytes;
+  }
+  const auto rendered = source.ReadObject(object);
+  return rendered.ok() ? rendered->json.size() : 0;
 }
 
 constexpr std::uint64_t kMaxMappingBytes = 16 * kMiB;

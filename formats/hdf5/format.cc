@@ -9,6 +9,7 @@
 #include "formats/hdf5/internal/source.h"
 #include "formats/hdf5/internal/structure_file.h"
 #include "formats/hdf5/internal/writer.h"
+#include "formats/pickle/from_json.h"
 
 namespace ckpt::hdf5 {
 namespace {
@@ -26,6 +27,11 @@ Result<std::optional<Path>> Recognise(const Place& place) {
   return is_ours ? std::optional(place.path) : std::nullopt;
 }
 
+// The text is of a value that can be made from it again.
+Status CheckText(const CarriedObject& object) {
+  return pickle::PickleFromJson(object.json, object.key).status();
+}
+
 }  // namespace
 
 constinit const Format kFormat = {.name = "hdf5",
@@ -38,6 +44,7 @@ constinit const Format kFormat = {.name = "hdf5",
                                   .recognise = &Recognise,
                                   .open = &OpenSource,
                                   .plan_weights = &PlanHdf5,
+                                  .check_text = &CheckText,
                                   .prove = &ProveByLibrary,
                                   .read_manifest = &ReadOwnManifest,
                                   .is_part = &IsPart};

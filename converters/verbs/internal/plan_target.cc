@@ -180,6 +180,10 @@ Status CarryObjects(const Format& target, const OpenModelOptions& options, Model
     Status fits = FitObject(target, model.source(), object, carried);
     if (!fits.ok() && IsOfSystem(fits.first().kind)) return fits;
     if (fits.ok()) {
+      if (target.check_text != nullptr) {
+        const Status says_all = target.check_text(carried);
+        if (!says_all.ok()) reasons[object.key] = "as a text alone: " + says_all.first().message;
+      }
       request.carried_objects.push_back(std::move(carried));
     } else {
       reasons[object.key] = fits.first().message;

@@ -129,14 +129,22 @@ TEST_F(ConvertTest, WhatHeadersOfSafetensorsSayIsCarriedOrListed) {
   }
 }
 
-// The way to HDF5 and back to DCP leaves out what only a digest is left of, and says so.
+// The way to HDF5 leaves out what only a digest is left of there, and says so with its bytes.
 TEST_F(ConvertTest, ObjectsTravelAsTextAndBecomePicklesAgain) {
   const Path run = testing::GoldenDir() / "fsdp_dtensor" / "dense_fsdp2" / "ckpt";
   ConvertOptions there;
   there.source = run;
   there.target = dir_.path() / "run.h5";
   there.to.container = *FindFormat("hdf5");
-  ASSERT_THAT(Convert(there), IsOk());
+  const auto to_hdf5 = Convert(there);
+  ASSERT_THAT(to_hdf5, IsOk());
+  std::set<std::string> told;  // on the way there
+  for (const LeftOutEntry& entry : to_hdf5->dropped) {
+    if (!entry.why.starts_with("as a text alone: ")) continue;
+    EXPECT_GT(entry.bytes, 0U) << entry.key;
+    told.insert(entry.key);
+  }
+  EXPECT_THAT(told, ::testing::Not(::testing::IsEmpty()));
   ConvertOptions back;
   back.source = there.target;
   back.target = dir_.path() / "run";
@@ -148,6 +156,7 @@ TEST_F(ConvertTest, ObjectsTravelAsTextAndBecomePicklesAgain) {
     EXPECT_THAT(entry.why, HasSubstr("only a digest is known")) << entry.key;
     dropped.insert(entry.key);
   }
+  EXPECT_EQ(dropped, told);
 
   const auto first = OpenCheckpoint(PosixStorage(), run);
   ASSERT_THAT(first, IsOk());
@@ -180,6 +189,18 @@ TEST_F(ConvertTest, ObjectsTravelAsTextAndBecomePicklesAgain) {
   EXPECT_TRUE(std::ranges::any_of(weights->dropped, [](const LeftOutEntry& entry) {
     return entry.key == "args" && entry.why == kLeftOutOnRequest;
   }));
+}
+
+// Objects of one pickle have no bytes of their own in it.
+TEST_F(ConvertTest, ObjectsOfATorchFileAreLeftOutWithTheirBytes) {
+  ConvertOptions options;
+  options.source = testing::GoldenDir() / "dcp" / "pt_nested" / "ckpt";
+  options.target = dir_.path() / "tensors";
+  options.to.container = *FindFormat("safetensors");
+  const auto report = Convert(options);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_FALSE(report->dropped.empty());
+  for (const LeftOutEntry& entry : report->dropped) EXPECT_GT(entry.bytes, 0U) << entry.key;
 }
 
 TEST_F(ConvertTest, ArgsTellTheTargetsDtype) {
