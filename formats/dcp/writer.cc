@@ -16,6 +16,7 @@
 #include "core/base/checked_math.h"
 #include "core/base/hash.h"
 #include "core/codec/zstd.h"
+#include "core/tensor/blocks.h"
 #include "formats/dcp/internal/flat_blocks.h"
 #include "formats/dcp/internal/item_framing.h"
 #include "formats/dcp/internal/metadata_writer.h"
@@ -55,6 +56,30 @@ std::vector<PlacedRows> CutIntoRows(const TargetTensor& tensor, std::uint64_t ma
   for (const std::int64_t end : ends) cut_up_to(std::min(end, rows));
   cut_up_to(rows);
   return blocks;
+}
+
+// Cuts a tensor into the blocks of a grid, in their order, and these into parts of at most
+// `max_bytes`.
+std::vector<PlacedRows> CutAlongGrid(const TargetTensor& tensor, DimsView grid,
+                                     std::uint64_t max_bytes) {
+  Box block = WholeBox(tensor.shape);
+  for (std::size_t d = 0; d < grid.size(); ++d) block.sizes[d] /= grid[d];
+  const auto max_elements = static_cast<std::int64_t>(
+      std::min<std::uint64_t>(std::max<std::uint64_t>(max_bytes / ElementBytes(tensor.dtype), 1),
+                              std::numeric_limits<std::int64_t>::max()));
+  std::vector<PlacedRows> parts;
+  for (std::size_t d = 0;;) {
+    (void)ForEachBlock(block, max_elements, [&](const Box& part) {
+      parts.push_back({.box = part});
+      return OkStatus();
+    });
+    for (d = grid.size(); d-- > 0;) {
+      block.offsets[d] += block.sizes[d];
+      if (block.offsets[d] < tensor.shape[d]) break;
+      block.offsets[d] = 0;
+    }
+    if (d >= grid.size()) return parts;  // all dims began again
+  }
 }
 
 // The same blocks, in parts that are ranges of a flattened block.
@@ -260,22 +285,30 @@ void PlaceKnown(const WriterOptions& options, FileLayout& layout, WritePlan& pla
   }
 }
 
+// The chunks of tensor `t`, in the order in which they are stored.
+std::vector<PlacedRows> ChunksOf(const WriterOptions& options, std::size_t t,
+                                 const TargetTensor& tensor, std::uint64_t chunk_bytes) {
+  std::vector<PlacedRows> chunks;
+  if (!options.placed.empty()) {
+    chunks = options.placed[t];
+  } else if (const auto grid = options.grids.find(tensor.key); grid != options.grids.end()) {
+    chunks = CutAlongGrid(tensor, grid->second, chunk_bytes);
+  } else {
+    const auto ends = options.chunk_ends.find(tensor.key);
+    chunks = CutIntoRows(
+        tensor, chunk_bytes,
+        ends == options.chunk_ends.end() ? std::span<const std::int64_t>() : ends->second);
+  }
+  const auto flat = options.flattened.find(tensor.key);
+  return flat == options.flattened.end() ? chunks
+                                         : CutFlat(tensor, flat->second, chunk_bytes, chunks);
+}
+
 void PlaceTensors(const WriterOptions& options, std::uint64_t chunk_bytes, FileLayout& layout,
                   WritePlan& plan) {
   for (std::uint32_t t = 0; t < plan.tensors.size(); ++t) {
-    const auto ends = options.chunk_ends.find(plan.tensors[t].key);
-    std::vector<PlacedRows> blocks =
-        options.placed.empty()
-            ? CutIntoRows(
-                  plan.tensors[t], chunk_bytes,
-                  ends == options.chunk_ends.end() ? std::span<const std::int64_t>() : ends->second)
-            : options.placed[t];
-    if (const auto grid = options.flattened.find(plan.tensors[t].key);
-        grid != options.flattened.end()) {
-      blocks = CutFlat(plan.tensors[t], grid->second, chunk_bytes, blocks);
-    }
     bool is_first = true;
-    for (const auto& [box, writer] : blocks) {
+    for (const auto& [box, writer] : ChunksOf(options, t, plan.tensors[t], chunk_bytes)) {
       const ItemSize size =
           MeasureItem(plan.tensors[t].dtype, ItemShape(options.flattened, plan.tensors[t], box));
       // Of a compressed file one process writes all, so no tensor may tie one file to the next.

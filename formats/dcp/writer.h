@@ -70,6 +70,9 @@ struct WriterOptions {
   // Tensors that are stored as older Megatron-Core flattened them: in how many equal blocks along
   // each dim, by key. REQUIRES: these divide the shape, and no dim is empty.
   BlockGrids flattened = {};
+  // Tensors of which a chunk is a part of one block: in how many equal blocks along each dim, by
+  // key. Not of those that writers placed. REQUIRES: as `flattened`, of which they are none.
+  BlockGrids grids = {};
   // Where chunks of a tensor end besides, by key: rows, from the first to the last.
   std::map<std::string, std::vector<std::int64_t>> chunk_ends = {};
   // Prepended to every name: "release/". Not part of the names inside `.metadata`.

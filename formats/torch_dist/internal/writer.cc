@@ -159,23 +159,36 @@ Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<Empt
   return plan;
 }
 
-// The tensors that one rank of Megatron-Core up to 0.15 flattens, in its blocks: one of each layer
-// and expert, and of each half of a gated projection.
-dcp::BlockGrids FlattenOptimizer(const RunRequest& request) {
-  const layout::Configuration args(request.run.args.begin(), request.run.args.end());
+// How one rank of Megatron-Core cuts tensors: into one block for each layer and expert, and for each
+// half of a gated projection. Of those that it does not cut, there is none.
+dcp::BlockGrids GridsOfMegatron(const std::vector<TargetTensor>& tensors,
+                                const layout::Configuration& args) {
   const bool is_gated = RunRanks::Of(args).is_gated;
   dcp::BlockGrids grids;
-  for (const TargetTensor& tensor : request.tensors) {
-    if (!tensor.key.starts_with(kOptimizerState)) continue;
-    Dims& grid = grids[tensor.key];
-    grid.assign(tensor.shape.size(), 1);
+  for (const TargetTensor& tensor : tensors) {
+    if (WithoutNumber(tensor.key).starts_with(kOptimizerBuffers)) continue;
+    if (IsEmpty(WholeBox(tensor.shape))) continue;
+    Dims grid(tensor.shape.size(), 1);
     const std::size_t dim = std::min(FormOfKey(tensor.key).leading_dims(), grid.size());
     std::copy_n(tensor.shape.begin(), dim, grid.begin());
     const bool is_halved =
         is_gated && MayBeGated(tensor.key) && dim < grid.size() && tensor.shape[dim] % 2 == 0;
     if (is_halved) grid[dim] = 2;
+    if (dim > 0 || is_halved) grids.emplace(tensor.key, std::move(grid));
   }
   return grids;
+}
+
+// Moves those of the optimizer's tensors out: Megatron-Core up to 0.15 flattens their blocks.
+dcp::BlockGrids FlattenOptimizer(const std::vector<TargetTensor>& tensors, dcp::BlockGrids& grids) {
+  dcp::BlockGrids flattened;
+  for (const TargetTensor& tensor : tensors) {
+    if (!tensor.key.starts_with(kOptimizerState)) continue;
+    auto grid = grids.extract(tensor.key);
+    flattened.emplace(tensor.key,
+                      grid.empty() ? Dims(tensor.shape.size(), 1) : std::move(grid.mapped()));
+  }
+  return flattened;
 }
 
 // Says in its arguments which ranks the run had.
@@ -235,6 +248,8 @@ Result<PlannedCheckpoint> PlanRelease(WeightsRequest request) {
   options.files = request.files;
   options.max_file_bytes = request.max_file_bytes;
   options.zstd_level = request.zstd_level;
+  options.grids =
+      GridsOfMegatron(request.tensors, layout::Configuration(model.args.begin(), model.args.end()));
   const Content content = {
       .is_compat = !IsChosen(request.forms, kGenerationOption, kSince019),
       .directory = std::string(megatron::kReleaseDirectory) + "/",
@@ -268,7 +283,9 @@ Result<WritePlan> PlanRun(RunRequest request) {
   const auto chosen = request.forms.find(kOptimizerOption);
   const std::string form(chosen == request.forms.end() ? kFullyReshardable : chosen->second);
   std::map<std::string, std::vector<PackedPart>> packed;
-  if (form == kModelSpace) options.flattened = FlattenOptimizer(request);
+  options.grids = GridsOfMegatron(
+      request.tensors, layout::Configuration(request.run.args.begin(), request.run.args.end()));
+  if (form == kModelSpace) options.flattened = FlattenOptimizer(request.tensors, options.grids);
   if (form == kDpReshardable) {
     CKPT_ASSIGN_OR_RETURN(packed, PackOptimizer(request, experts, options));
   }
