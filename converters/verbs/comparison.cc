@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "converters/verbs/internal/compare_buffers.h"
 #include "converters/verbs/internal/compare_runs.h"
 #include "converters/verbs/internal/pair_models.h"
 #include "converters/verbs/internal/vocabulary_padding.h"
@@ -37,14 +38,18 @@ TensorsByKey DeliverableTensors(const CheckpointSource& source, SideRest& rest) 
   return tensors;
 }
 
-void PairStored(const CheckpointSource& a, const CheckpointSource& b, Comparison& comparison) {
-  TensorsByKey tensors_a = DeliverableTensors(a, comparison.a);
-  TensorsByKey tensors_b = DeliverableTensors(b, comparison.b);
+Status PairStored(const Opened& a, const Opened& b, Comparison& comparison) {
+  TensorsByKey tensors_a = DeliverableTensors(*a->source, comparison.a);
+  TensorsByKey tensors_b = DeliverableTensors(*b->source, comparison.b);
   // A tensor that one side cannot deliver is not missing on the other.
   for (const Problem& problem : comparison.a.unreadable) tensors_b.erase(problem.tensor);
   for (const Problem& problem : comparison.b.unreadable) tensors_a.erase(problem.tensor);
+  if (HaveSameKeys(*a, *b)) {
+    CKPT_RETURN_IF_ERROR(ReplaceBuffers(a, b, tensors_a, tensors_b, comparison));
+  }
   PairUp(std::move(tensors_a), std::move(tensors_b), comparison.pairs, comparison.a.only,
          comparison.b.only);
+  return OkStatus();
 }
 
 // `config` is that of a checkpoint that says none.
@@ -194,7 +199,7 @@ Result<Comparison> CompareCheckpoints(Storage& storage, const Opened& a, const O
   Comparison comparison;
   const bool asks_for_models = !options.mapping.empty();
   if (!asks_for_models && HaveSameKeys(*a, *b)) {
-    PairStored(*a->source, *b->source, comparison);
+    CKPT_RETURN_IF_ERROR(PairStored(a, b, comparison));
     return comparison;
   }
   Result<ModelSource> model_a = UnderstandModel(storage, a, OptionsFor(options, {}, {}));
@@ -215,7 +220,7 @@ Result<Comparison> CompareCheckpoints(Storage& storage, const Opened& a, const O
   }
   if (!model_a.ok()) comparison.a.not_a_model = std::move(model_a).status();
   if (!model_b.ok()) comparison.b.not_a_model = std::move(model_b).status();
-  PairStored(*a->source, *b->source, comparison);
+  CKPT_RETURN_IF_ERROR(PairStored(a, b, comparison));
   return comparison;
 }
 

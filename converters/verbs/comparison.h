@@ -48,6 +48,7 @@ struct SideRest {
   bool holds_run = false;  // if models are compared: whether it holds anything of an optimizer
   Status not_a_run;        // why the tensors of its optimizer take no part, if it has some
   Status no_settings;      // why the settings of its run take no part, if its tensors do
+  Status places_unknown;   // why it does not say itself where parameters lie in its buffers
 };
 
 // A setting of two runs that is not the same.
@@ -74,6 +75,9 @@ struct RunComparison {
 // A pure function of both checkpoints' metadata.
 struct Comparison {
   bool is_of_models = false;
+  // Whether buffers of optimizers, of checkpoints that are otherwise compared as they are stored, are
+  // compared by the parameters in them.
+  bool by_parameter = false;
   std::string naming;             // if models are compared: A's
   std::vector<TensorPair> pairs;  // in byte order of the key
   SideRest a;
@@ -88,7 +92,9 @@ struct CompareOptions {
 // Whether their tensors have the same keys.
 [[nodiscard]] bool HaveSameKeys(const OpenedCheckpoint& a, const OpenedCheckpoint& b);
 
-// Checkpoints whose tensors have the same keys are compared as they are stored. Others are compared
+// Checkpoints whose tensors have the same keys are compared as they are stored, but for the buffers
+// of an optimizer: where parameters lie in them is looked up in the values, and each is compared as a
+// tensor of its own, so that what lies in gaps takes no part. Others are compared
 // as models if both are understood and have different namings, or forms of one: by weights, B in
 // the names and shapes of A. Rows that pad a vocabulary are zeros on both sides then, and copies
 // that a side stores of other tensors (a tied head) are pairs of their own, and so is what both keep
@@ -100,7 +106,8 @@ struct CompareOptions {
 // and the other does not, the exact weights of both are a pair, and each copy is one with the other
 // side's weight rounded.
 //
-// An optimizer that lies in buffers takes part if the caller sees its parameters (SeeParameters).
+// Under different keys, an optimizer that lies in buffers takes part if the caller sees its parameters
+// (SeeParameters).
 //
 // A side without a config.json takes that of the other, or what the arguments of its run say.
 //

@@ -120,6 +120,9 @@ struct PackedPart {
   friend bool operator==(const PackedPart&, const PackedPart&) = default;
 };
 
+// By the key of the tensor in which they lie.
+using PackedParts = std::map<std::string, std::vector<PackedPart>>;
+
 struct WritePlan;
 
 // Bytes that depend on the items as they were written: where compressed ones lie, the checksums of
@@ -152,9 +155,9 @@ struct WritePlan {
   std::shared_ptr<const ItemFraming> framing = std::make_shared<NoFraming>();
   std::optional<ItemCompression> compression = {};
   std::optional<LateBytes> late_bytes = {};
-  // By key, the tensors of one dim that are made of parts of others; between these are zeros. The
-  // writer was asked for all other tensors as they are.
-  std::map<std::string, std::vector<PackedPart>> packed = {};
+  // The tensors of one dim that are made of parts of others; between these are zeros. The writer was
+  // asked for all other tensors as they are.
+  PackedParts packed = {};
 };
 
 }  // namespace ckpt

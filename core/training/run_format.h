@@ -73,6 +73,9 @@ struct RunFormat {
   // what belongs to which parameter), kMissing, kBadMetadata, and those of reading.
   Result<std::shared_ptr<const CheckpointSource>> (*by_parameter)(
       std::shared_ptr<const CheckpointSource> source) = nullptr;
+  // Which parts of the tensors of a source that `by_parameter` gave lie where in buffers that the
+  // checkpoint stores; those, too, that several ranks have. Null: it stores none.
+  PackedParts (*parts_of_buffers)(const CheckpointSource& source) = nullptr;
   // What of a checkpoint's tensors an optimizer keeps, by their keys alone, of a source that
   // `by_parameter` gave. Errors: kMissing (a weight has one moment and lacks another), kUnsupported
   // (they are no tensors of parameters).

@@ -50,6 +50,12 @@ Result<std::shared_ptr<const OpenedCheckpoint>> SeeParameters(
       std::make_shared<OpenedCheckpoint>(std::move(seen)));
 }
 
+PackedParts PartsOfBuffers(const OpenedCheckpoint& seen) {
+  const RunFormat* const run = HeldRunFormat(seen);
+  if (run == nullptr || run->parts_of_buffers == nullptr) return {};
+  return run->parts_of_buffers(*seen.source);
+}
+
 Result<std::vector<OptimizerTensors>> FindOptimizerTensors(const OpenedCheckpoint& checkpoint) {
   const CheckpointIndex& index = checkpoint.source->index();
   std::vector<OptimizerTensors> found;

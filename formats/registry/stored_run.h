@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/write_plan.h"
 #include "core/layout/value.h"
 #include "core/training/run_format.h"
 #include "core/training/training_run.h"
@@ -27,6 +28,10 @@ Result<layout::Configuration> ReadRunArgs(const OpenedCheckpoint& checkpoint);
 // itself, if it has them or holds no run. Errors: those of RunFormat::by_parameter.
 Result<std::shared_ptr<const OpenedCheckpoint>> SeeParameters(
     std::shared_ptr<const OpenedCheckpoint> checkpoint);
+
+// Which parts of the tensors that SeeParameters gave lie where in the buffers of the checkpoint
+// (RunFormat::parts_of_buffers). Nothing if it stores none.
+[[nodiscard]] PackedParts PartsOfBuffers(const OpenedCheckpoint& seen);
 
 // The tensors that an optimizer keeps. Where only tensors of a run were kept, their keys may be those
 // of several formats: then there is an entry for each. Nothing if there are none. Errors: those of

@@ -59,6 +59,7 @@ constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
                             .by_parameter = &UnpackBuffers,
+                            .parts_of_buffers = &PartsOfBuffers,
                             .find_tensors = &FindTensors,
                             .read = &ReadRun,
                             .main_weight_key = &MainWeightKey};

@@ -227,10 +227,23 @@ void AddLeftOut(const Comparison& comparison, std::vector<std::string>& lines) {
   }
 }
 
+// What was not found out of the buffers of optimizers.
+void AddBuffers(const Comparison& comparison, std::vector<std::string>& lines) {
+  for (const auto& [side, rest] : {std::pair('A', &comparison.a), std::pair('B', &comparison.b)}) {
+    if (rest->places_unknown.ok()) continue;
+    lines.push_back(fmt::format("{} of {}: {}",
+                                comparison.by_parameter
+                                    ? "whether parameters lie as on the other side in the buffers"
+                                    : "parameters without the gaps between them in the buffers",
+                                side, rest->places_unknown.first().message));
+  }
+}
+
 // What takes no part, one line each.
 std::vector<std::string> NotCompared(const Comparison& comparison) {
   std::vector<std::string> lines;
   AddLeftOut(comparison, lines);
+  AddBuffers(comparison, lines);
   if (!comparison.run) {
     for (const auto& [side, rest, other, of_other] :
          {std::tuple('A', &comparison.a, 'B', &comparison.b),
@@ -372,8 +385,11 @@ void PrintDifferencesJson(const Differences& findings, cli::Streams& streams) {
   if (comparison.is_of_models) {
     json.Key("training_state").Bool(comparison.run.has_value());
     if (comparison.run) AppendSettings(*comparison.run, json);
+  }
+  const std::vector<std::string> not_compared = NotCompared(comparison);
+  if (comparison.is_of_models || !not_compared.empty()) {
     json.Key("not_compared").BeginArray();
-    for (const std::string& line : NotCompared(comparison)) json.Text(line);
+    for (const std::string& line : not_compared) json.Text(line);
     json.End();
   }
   AppendLeftOut("left_out_a", comparison.a.left_out, json);
@@ -401,7 +417,8 @@ void PrintDifferences(const Differences& findings, cli::Streams& streams) {
     streams.out.Write("not compared: " + EscapeControls(line) + "\n");
   }
   const std::string compared =
-      !comparison.is_of_models
+      comparison.by_parameter ? "they are stored, buffers by parameter"
+      : !comparison.is_of_models
           ? "they are stored"
           : fmt::format("a {} under the names of A ({})", comparison.run ? "training run" : "model",
                         comparison.naming);

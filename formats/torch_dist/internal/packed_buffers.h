@@ -18,8 +18,8 @@
 namespace ckpt::torch_dist {
 
 struct PackedBuffers {
-  std::vector<TargetTensor> tensors;                     // buffers in place of the optimizer's
-  std::map<std::string, std::vector<PackedPart>> parts;  // of every buffer, by key
+  std::vector<TargetTensor> tensors;  // buffers in place of the optimizer's
+  PackedParts parts;                  // of every buffer
   // Where chunks of a buffer end, by key: where parameters begin and end.
   std::map<std::string, std::vector<std::int64_t>> chunk_ends;
 };

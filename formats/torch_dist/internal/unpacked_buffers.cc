@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -81,24 +82,42 @@ struct UnpackedTensor {
 
 class UnpackedSource final : public ViewSource {
  public:
-  // `parameters`: of the source.
-  UnpackedSource(std::shared_ptr<const CheckpointSource> packed,
+  // `packed` and `parameters`: of the source.
+  UnpackedSource(std::shared_ptr<const CheckpointSource> source, Buffers packed,
                  std::vector<LocalParameter> parameters)
-      : ViewSource(std::move(packed)), parameters_(std::move(parameters)), reader_(below()) {}
+      : ViewSource(std::move(source)),
+        packed_(std::move(packed)),
+        parameters_(std::move(parameters)),
+        reader_(below()) {}
 
-  // `buffers`: of the source.
-  Status Unpack(const Buffers& buffers) {
-    for (const auto& [id, buckets] : buffers) {
+  Status Unpack() {
+    for (const auto& [id, buckets] : packed_) {
       const GlobalTensor& any = *buckets.begin()->second.begin()->second;
       if (Status status = UnpackBuffer(id, buckets); !status.ok()) {
         return std::move(status).Tensor(any.key);
       }
     }
     CKPT_RETURN_IF_ERROR(CheckWhole());
-    return BuildIndex(buffers);
+    return BuildIndex();
   }
 
   [[nodiscard]] const RankBuffers& buffers() const { return buffers_; }
+
+  [[nodiscard]] PackedParts Parts() const {
+    PackedParts parts;
+    for (const auto& [bucket, placed] : placed_) {
+      const LocalParameter& parameter = parameters_[placed.parameter];
+      for (const auto& [field, tensor] : *bucket) {
+        std::int64_t first = placed.begin.elem;
+        for (const Box& box : parameter.boxes) {
+          parts[tensor->key].push_back(
+              {.tensor = StateKey(field, parameter), .box = box, .first_elem = first});
+          first += NumElements(box.sizes);
+        }
+      }
+    }
+    return parts;
+  }
 
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override {
     const auto unpacked = tensors_.find(tensor.key);
@@ -109,6 +128,10 @@ class UnpackedSource final : public ViewSource {
   }
 
  private:
+  static std::string StateKey(std::string_view field, const LocalParameter& parameter) {
+    return fmt::format("{}{}.{}", kOptimizerState, field, parameter.weight->key);
+  }
+
   Status UnpackBuffer(const BufferId& id, const std::map<std::int64_t, Bucket>& buckets) {
     const std::optional<BufferDTypes> dtypes = ParseBufferDTypes(id.dtypes);
     if (!dtypes || !IsCastable(dtypes->parameters)) {
@@ -131,6 +154,7 @@ class UnpackedSource final : public ViewSource {
     }
     for (const PlacedParameter& placed : *order) {
       const auto& [bucket, begin] = placed.begin;
+      placed_.emplace_back(rows[bucket], placed);
       AddStates(placed, *rows[bucket]);
       buffer.buckets[bucket].parts.push_back(PartOf(parameters_[placed.parameter], begin));
     }
@@ -223,8 +247,7 @@ class UnpackedSource final : public ViewSource {
     const LocalParameter& parameter = parameters_[placed.parameter];
     if (!added_.emplace(parameter.weight, parameter.boxes.front().offsets).second) return;
     for (const auto& [field, tensor] : bucket) {
-      UnpackedTensor& unpacked =
-          tensors_[fmt::format("{}{}.{}", kOptimizerState, field, parameter.weight->key)];
+      UnpackedTensor& unpacked = tensors_[StateKey(field, parameter)];
       unpacked.weight = parameter.weight;
       unpacked.dtype = tensor->dtype;
       std::int64_t first = placed.begin.elem;
@@ -269,10 +292,10 @@ class UnpackedSource final : public ViewSource {
     return absent;
   }
 
-  Status BuildIndex(const Buffers& buffers) {
+  Status BuildIndex() {
     const CheckpointIndex& stored = below().index();
     std::set<const GlobalTensor*> replaced;
-    for (const auto& [id, buckets] : buffers) {
+    for (const auto& [id, buckets] : packed_) {
       for (const auto& [number, bucket] : buckets) {
         for (const auto& [field, tensor] : bucket) replaced.insert(tensor);
       }
@@ -297,31 +320,39 @@ class UnpackedSource final : public ViewSource {
     return OkStatus();
   }
 
+  const Buffers packed_;
   const std::vector<LocalParameter> parameters_;
   SampleReader reader_;
   std::map<DType, ParameterSamples> samples_;
   std::set<std::pair<const GlobalTensor*, Dims>> added_;
   std::map<std::string, UnpackedTensor> tensors_;  // by key
   RankBuffers buffers_;
+  std::vector<std::pair<const Bucket*, PlacedParameter>> placed_;
 };
 
 }  // namespace
 
 Result<std::shared_ptr<const CheckpointSource>> UnpackBuffers(
     std::shared_ptr<const CheckpointSource> source) {
-  const Buffers buffers = FindBuffers(source->index());
+  Buffers buffers = FindBuffers(source->index());
   if (buffers.empty()) return source;
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadArgs(*source));
   CKPT_ASSIGN_OR_RETURN(std::vector<LocalParameter> parameters,
                         LocalParameters(source->index(), RunRanks::Of(args)));
-  auto unpacked = std::make_shared<UnpackedSource>(std::move(source), std::move(parameters));
-  CKPT_RETURN_IF_ERROR(unpacked->Unpack(buffers));
+  auto unpacked = std::make_shared<UnpackedSource>(std::move(source), std::move(buffers),
+                                                   std::move(parameters));
+  CKPT_RETURN_IF_ERROR(unpacked->Unpack());
   return std::shared_ptr<const CheckpointSource>(std::move(unpacked));
 }
 
 RankBuffers BuffersOf(const CheckpointSource& source) {
   const auto* const unpacked = dynamic_cast<const UnpackedSource*>(&source);
   return unpacked == nullptr ? RankBuffers() : unpacked->buffers();
+}
+
+PackedParts PartsOfBuffers(const CheckpointSource& source) {
+  const auto* const unpacked = dynamic_cast<const UnpackedSource*>(&source);
+  return unpacked == nullptr ? PackedParts() : unpacked->Parts();
 }
 
 }  // namespace ckpt::torch_dist

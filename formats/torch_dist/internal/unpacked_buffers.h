@@ -7,6 +7,7 @@
 
 #include "core/base/result.h"
 #include "core/checkpoint/source.h"
+#include "core/checkpoint/write_plan.h"
 #include "core/training/rank_buffers.h"
 
 namespace ckpt::torch_dist {
@@ -29,6 +30,10 @@ Result<std::shared_ptr<const CheckpointSource>> UnpackBuffers(
 
 // The buffers of a checkpoint that UnpackBuffers made, with what it found in them. Of any other none.
 [[nodiscard]] RankBuffers BuffersOf(const CheckpointSource& source);
+
+// Which parts of such a checkpoint's tensors lie in which buffer, every copy that ranks have of one
+// included. Of any other none.
+[[nodiscard]] PackedParts PartsOfBuffers(const CheckpointSource& source);
 
 }  // namespace ckpt::torch_dist
 
