@@ -40,6 +40,7 @@ struct FormatOption {
   std::string_view purpose;                  // what it is for
   std::span<const std::string_view> values;  // the first is taken if nothing is asked for
   std::string_view of_conversions = {};  // one of them that a run in training cannot be stored in
+  bool is_of_run = false;                // about its optimizer, which weights alone do not have
 };
 
 // Constants with static lifetime: a pointer to one is the format. A null function is something that

@@ -116,6 +116,23 @@ Result<std::optional<TrainingState>> FindRun(Storage& storage, const ConvertOpti
   return std::optional(std::move(state));
 }
 
+// Of weights alone: that no form of an optimizer was asked for.
+Status RefuseFormsOfRun(const ConvertOptions& options, const PreparedConversion& prepared) {
+  for (const FormatOption& option : prepared.to.container->options) {
+    if (!option.is_of_run || !prepared.to.forms.contains(option.name)) continue;
+    const bool is_left_out = options.weights_only && HoldsRun(*prepared.model.checkpoint);
+    const std::string_view other = is_left_out ? "--weights-only or its " : "";
+    return Error(ErrorKind::kUsage,
+                 fmt::format("--{} is about an optimizer, and the target has none", option.name))
+        .File(prepared.model.checkpoint->path.string())
+        .Expected("a training run")
+        .Actual(is_left_out ? "one of which --weights-only leaves the optimizer out"
+                            : "a checkpoint of weights alone")
+        .Hint(fmt::format("leave ckpt-convert's {}--{} out", other, option.name));
+  }
+  return OkStatus();
+}
+
 // The arguments of a run may describe another model than the configuration that is stored with it.
 Status WarnOfAnotherModel(PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
@@ -212,6 +229,7 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   }
   CKPT_ASSIGN_OR_RETURN(const std::optional<TrainingState> run,
                         FindRun(storage, options, prepared));
+  if (!run) CKPT_RETURN_IF_ERROR(RefuseFormsOfRun(options, prepared));
   CKPT_ASSIGN_OR_RETURN(ModelView view, ViewTarget(options, prepared));
   CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned,
                         run ? PlanRunTarget(storage, options, *run, view, prepared)

@@ -18,7 +18,8 @@ constexpr std::string_view kName = "fsdp2";
 constexpr std::array kOptions = {FormatOption{
     .name = kOptimizerOption,
     .purpose = "How the optimizer's settings are named: in groups, or for every parameter",
-    .values = kForms}};
+    .values = kForms,
+    .is_of_run = true}};
 
 constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .moment_key = &MomentKey,

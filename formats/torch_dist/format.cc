@@ -43,13 +43,15 @@ constexpr std::array kOptions = {
                  .purpose =
                      "Whether a run's experts have an optimizer of their own, as with expert "
                      "parallelism",
-                 .values = kExpertForms},
+                 .values = kExpertForms,
+                 .is_of_run = true},
     FormatOption{.name = kOptimizerOption,
                  .purpose = "In which of Megatron's forms a run's optimizer is stored; "
                             "fully_sharded_model_space is for Megatron-Core up to 0.15, "
                             "dp_reshardable for the tensor, pipeline and expert ranks of the run",
                  .values = kOptimizerForms,
-                 .of_conversions = kDpReshardable},
+                 .of_conversions = kDpReshardable,
+                 .is_of_run = true},
     FormatOption{.name = megatron::kTreeOption,
                  .purpose = megatron::kTreePurpose,
                  .values = megatron::kTrees}};

@@ -250,6 +250,28 @@ TEST_F(ConvertRunTest, HasTheBuffersOfTheRun) {
   }
 }
 
+// Also the form that is taken anyway.
+TEST_F(ConvertRunTest, WeightsAloneHaveNoFormOfAnOptimizer) {
+  for (const auto& [source, weights_only] :
+       {std::pair(RunOf("fsdp_dtensor", "dense_fsdp2"), true),
+        std::pair(RunOf("torch_dist", "dense_tp1_core016"), false)}) {
+    for (const char* form : {"fully_reshardable", "fully_sharded_model_space", "dp_reshardable"}) {
+      SCOPED_TRACE(source.string() + form);
+      ConvertOptions options = Between("", "torch_dist", source, "refused");
+      options.weights_only = weights_only;
+      options.to.forms["optimizer-form"] = form;
+      const auto prepared = PrepareConversion(PosixStorage(), options);
+      ASSERT_FALSE(prepared.ok());
+      EXPECT_EQ(prepared.status().kind(), ErrorKind::kUsage);
+      EXPECT_THAT(prepared.status().ToString(),
+                  HasSubstr("--optimizer-form is about an optimizer"));
+      EXPECT_THAT(prepared.status().ToString(), HasSubstr("expected a training run"));
+      options.to.forms.clear();
+      EXPECT_THAT(PrepareConversion(PosixStorage(), options), IsOk());
+    }
+  }
+}
+
 TEST_F(ConvertRunTest, RefusesBuffersThatWouldNotBeTheRuns) {
   const Path source = RunOf("torch_dist", "opt_dp_reshardable_tp2dp2_core016");
   const auto refused = [&](const auto& change) {
