@@ -176,9 +176,10 @@ Status SettingsReader::Violation(std::string_view name, std::string_view why,
       .Actual(value == nullptr ? "" : Shown(*value));
 }
 
-void SettingsReader::Refuse(std::string_view name, std::string_view why, std::string expected) {
+void SettingsReader::Refuse(std::string_view name, std::string_view why, std::string_view expected,
+                            std::string_view hint) {
   // Several readers may read a setting, but each problem is reported once.
-  if (refused_.emplace(name, why).second) problems_.Add(Violation(name, why, expected));
+  if (refused_.emplace(name, why).second) problems_.Add(Violation(name, why, expected).Hint(hint));
 }
 
 void SettingsReader::RefuseIdle(bool is_idle, std::string_view why,

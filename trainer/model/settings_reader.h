@@ -66,7 +66,8 @@ class SettingsReader {
   bool TakeWord(std::string_view name, std::string_view word);
 
   // Records that the setting is wrong: "setting <name> <why>".
-  void Refuse(std::string_view name, std::string_view why, std::string expected = {});
+  void Refuse(std::string_view name, std::string_view why, std::string_view expected = {},
+              std::string_view hint = {});
   // If `is_idle`, refuses those of `names` that the user gave: "setting <name> does nothing <why>".
   // A setting that equals its default is accepted. Call it after reading the names. Names that were
   // not read become known.

@@ -6,6 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "formats/registry/stored_run.h"
 
 namespace ckpt::train {
@@ -34,8 +37,18 @@ ChosenForms ReadForms(const Format& format, trainer::SettingsReader& reader) {
     std::string name(option.name);
     std::ranges::replace(name, '-', '_');
     std::vector<std::pair<std::string_view, std::string_view>> words;
+    std::vector<std::string_view> expected;
     for (const std::string_view value : option.values) {
-      if (value != option.of_conversions) words.emplace_back(value, value);
+      if (value == option.of_conversions) continue;
+      words.emplace_back(value, value);
+      expected.push_back(value);
+    }
+    if (!option.of_conversions.empty() && reader.TakeWord(name, option.of_conversions)) {
+      reader.Refuse(name, "names a form that only conversions make",
+                    fmt::format("{}", fmt::join(expected, ", ")),
+                    fmt::format("ckpt-convert convert --to {} --{} {} makes it of what was saved",
+                                format.name, option.name, option.of_conversions));
+      continue;
     }
     if (const auto word = reader.OptionalWord(name, words)) forms[std::string(option.name)] = *word;
   }

@@ -349,7 +349,12 @@ bool AnyContains(const std::set<std::string>& keys, std::string_view part) {
 TEST_F(SaveAndLoadTest, RefusesAFormThatOnlyConversionsHave) {
   const layout::Configuration settings =
       With(TinySettings(), {{"save_format", "torch_dist"}, {"optimizer_form", "dp_reshardable"}});
-  EXPECT_THAT(Save(settings, 1, 1, 1).ToString(), ::testing::HasSubstr("optimizer_form"));
+  const std::string refused = Save(settings, 1, 1, 1).ToString();
+  EXPECT_THAT(refused, ::testing::HasSubstr("setting optimizer_form names a form that only "
+                                            "conversions make: expected fully_reshardable, "
+                                            "fully_sharded_model_space, found \"dp_reshardable\""));
+  EXPECT_THAT(refused, ::testing::HasSubstr("ckpt-convert convert --to torch_dist "
+                                            "--optimizer-form dp_reshardable"));
 }
 
 // Flattened, as Megatron-Core up to 0.15 keeps it: ranks store ranges of layers' blocks.
