@@ -102,12 +102,16 @@ Result<Value> DefinedNames::CallBefore(int visible, std::string_view function,
   return definition.body.Evaluate(Frame(*this, position, args));
 }
 
-std::string DefinedNames::Explain(const Expr& expr) const {
+std::set<std::string> DefinedNames::KeysOf(const Expr& expr) const {
   std::set<int> seen;
   std::set<std::string> keys;
   CollectKeys(expr, std::numeric_limits<int>::max(), seen, keys);
+  return keys;
+}
+
+std::string DefinedNames::Explain(const Expr& expr) const {
   std::string text;
-  for (const std::string& key : keys) {
+  for (const std::string& key : KeysOf(expr)) {
     if (!text.empty()) text += ", ";
     const auto found = config_.find(key);
     text += key + (found == config_.end() ? " absent" : " = " + FormatValue(found->second));

@@ -51,8 +51,9 @@ class DefinedNames final : public Names {
   [[nodiscard]] Result<Value> Call(std::string_view function,
                                    std::span<const Value> args) const override;
 
-  // For messages: "hidden_size = 4096, num_attention_heads = 3", the keys of the configuration on
-  // which `expr` depends, also through definitions.
+  // The keys of the configuration on which `expr` depends, also through definitions.
+  [[nodiscard]] std::set<std::string> KeysOf(const Expr& expr) const;
+  // For messages: "hidden_size = 4096, num_attention_heads = 3", those keys and their values.
   [[nodiscard]] std::string Explain(const Expr& expr) const;
 
  private:

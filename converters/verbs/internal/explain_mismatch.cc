@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,11 +13,14 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "converters/config/hf_config.h"
 #include "core/base/glob.h"
 #include "core/base/name_list.h"
 #include "core/base/quote.h"
+#include "core/layout/numbered_axes.h"
+#include "formats/registry/stored_run.h"
 
 namespace ckpt {
 namespace {
@@ -26,6 +30,10 @@ constexpr std::size_t kMaxTensorsToTry = 20000;
 // How many settings are tried, and the largest value that is tried.
 constexpr std::size_t kMaxSettingsToTry = 64;
 constexpr std::int64_t kMaxValueToTry = 1 << 17;
+// Counts up to this are compared with names, whatever they are: it takes no second.
+constexpr std::int64_t kMaxUsualCount = 1024;
+// How many other counts are tried.
+constexpr std::size_t kMaxCountsToTry = 8;
 
 struct QuantisedName {
   std::string_view suffix;
@@ -224,13 +232,71 @@ std::optional<Setting> FindWrongSetting(const ModelSource& model, const layout::
   return std::nullopt;
 }
 
+// Where the configuration stands.
+std::string ConfigurationFile(const ModelSource& model) {
+  const bool has_file = !model.assets.empty();
+  return has_file ? (model.assets / kHfConfigName.data()).string()
+                  : model.checkpoint->path.string();
+}
+
+// Whether there may be `count` layers or experts: as many tensors, or one with a dim of them.
+bool MayCount(const CheckpointIndex& index, std::int64_t count) {
+  return std::ssize(index.tensors()) >= count ||
+         std::ranges::any_of(index.tensors(), [&](const GlobalTensor& tensor) {
+           return std::ranges::find(tensor.shape, count) != tensor.shape.end();
+         });
+}
+
+// Counts that the tensors may have: of numbers in their keys, and of what their first dims stack,
+// the most frequent first.
+std::vector<std::int64_t> LikelyCounts(std::span<const GlobalTensor> tensors) {
+  std::vector<std::int64_t> counts = CountNumbered(KeysOf(tensors));
+  std::map<std::int64_t, std::size_t> times;
+  for (const GlobalTensor& tensor : tensors) {
+    if (!tensor.shape.empty()) ++times[tensor.shape.front()];
+  }
+  std::vector<std::pair<std::size_t, std::int64_t>> sizes;
+  for (const auto& [size, number] : times) sizes.emplace_back(number, size);
+  std::ranges::sort(sizes, std::ranges::greater());
+  for (const auto& [number, size] : sizes) counts.push_back(size);
+  std::erase_if(counts, [](std::int64_t count) { return count < 1 || count > kMaxUsualCount; });
+  if (counts.size() > kMaxCountsToTry) counts.resize(kMaxCountsToTry);
+  return counts;
+}
+
+// The value of a setting with which everything fits, if it is among the likely ones.
+std::optional<std::int64_t> FindCount(const ModelSource& model, const std::string& name,
+                                      std::span<const GlobalTensor> tensors) {
+  for (const std::int64_t count : LikelyCounts(tensors)) {
+    layout::Configuration config = model.layout_config();
+    config[name] = layout::Value(count);
+    for (const layout::Naming& naming : model.family->namings) {
+      const auto match = layout::MatchSource(*model.family, naming.id, config, tensors);
+      if (match.ok() && match->problems.empty()) return count;
+    }
+  }
+  return std::nullopt;
+}
+
+// "65536 (args.num_layers)", of a configuration that was made of a run's arguments.
+std::string SaidValue(const ModelSource& model, std::int64_t value) {
+  std::vector<std::string> names;
+  if (model.assets.empty()) {
+    const Result<layout::Configuration> args = ReadRunArgs(*model.checkpoint);
+    if (args.ok()) {
+      for (const auto& [name, said] : *args) {
+        if (said == layout::Value(value)) names.push_back("args." + name);
+      }
+    }
+  }
+  return names.empty() ? fmt::format("{}", value)
+                       : fmt::format("{} ({})", value, fmt::join(names, ", "));
+}
+
 Status WrongSetting(const ModelSource& model, const Setting& setting,
                     const std::vector<Problem>& problems) {
   std::vector<std::string> keys;
   for (const Problem& problem : problems) keys.push_back(problem.tensor);
-  const bool has_file = !model.assets.empty();
-  const std::string file =
-      has_file ? (model.assets / kHfConfigName.data()).string() : model.checkpoint->path.string();
   // If a tensor is missing, it may have been lost, and the setting may be right.
   const bool may_be_lost = CountProblems(problems, ErrorKind::kMissing) == problems.size();
   const bool has_more = CountProblems(problems, ErrorKind::kUnmapped) == problems.size();
@@ -238,7 +304,7 @@ Status WrongSetting(const ModelSource& model, const Setting& setting,
                : has_more  ? ErrorKind::kUnmapped
                            : ErrorKind::kShapeMismatch,
                fmt::format("the configuration contradicts the tensors: {}", setting.name))
-      .File(file)
+      .File(ConfigurationFile(model))
       .Expected(may_be_lost ? fmt::format("{}, or {} more tensors ({})", FormatValue(setting.value),
                                           keys.size(), NameSome(keys))
                             : fmt::format("{}, as {} of the tensors need it ({})",
@@ -268,6 +334,29 @@ Status RefuseQuantised(const ModelSource& model, std::span<const GlobalTensor> t
       .Tensor(packed->key)
       .Actual(method + ", " + std::string(DTypeName(packed->dtype)))
       .Hint("convert a repository of the same model in bfloat16");
+}
+
+Status RefuseCounts(const ModelSource& model, std::span<const GlobalTensor> tensors) {
+  const layout::Configuration config = model.layout_config();
+  const CheckpointIndex& index = model.source().index();
+  for (const layout::NumberedAxis& axis : layout::NumberedAxes(*model.family, config)) {
+    if (axis.extent <= kMaxUsualCount) continue;
+    for (const std::string& key : axis.keys) {
+      const auto found = config.find(key);
+      const std::int64_t* const count = found == config.end() ? nullptr : found->second.AsInt();
+      if (count == nullptr || *count <= kMaxUsualCount || MayCount(index, *count)) continue;
+      const std::optional<std::int64_t> fits = FindCount(model, key, tensors);
+      return Error(ErrorKind::kShapeMismatch,
+                   fmt::format("the configuration contradicts the tensors: {}", key))
+          .File(ConfigurationFile(model))
+          .Expected(fits ? fmt::format("{}, as the tensors have", *fits)
+                         : fmt::format("at most {}, a tensor for each, or as many as a dim has",
+                                       index.tensors().size()))
+          .Actual(SaidValue(model, *count))
+          .Hint("the configuration is that of another model, or was changed after the save");
+    }
+  }
+  return OkStatus();
 }
 
 Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options,

@@ -17,6 +17,10 @@ namespace ckpt {
 // kUnsupported.
 Status RefuseQuantised(const ModelSource& model, std::span<const GlobalTensor> tensors);
 
+// Far more layers or experts than the tensors can have: to look for their names in every form would
+// take minutes. `tensors` are those that may be of the model. Errors: kShapeMismatch.
+Status RefuseCounts(const ModelSource& model, std::span<const GlobalTensor> tensors);
+
 // The error for `problems`, which are what is wrong with `match`, the best of the naming that was
 // asked for:
 //   kUsage           the tensors have the names of another naming: the source is of another kind

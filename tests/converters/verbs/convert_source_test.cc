@@ -14,6 +14,8 @@
 #include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "formats/safetensors/header.h"
+#include "formats/zip/reader.h"
+#include "formats/zip/writer.h"
 #include "tests/converters/verbs/convert_fixture.h"
 
 namespace ckpt {
@@ -22,6 +24,7 @@ namespace {
 using testing::Content;
 using testing::ConvertTest;
 using testing::FailsWith;
+using testing::GoldenDir;
 using ::testing::HasSubstr;
 using testing::IsOk;
 
@@ -44,6 +47,29 @@ void WriteWithFloat8(const std::string& file, const std::string& name, const Pat
   }
   const Bytes fresh = safetensors::SerializeHeader(header->metadata, header->tensors);
   std::ofstream(path.string(), std::ios::binary) << AsText(fresh) << payload;
+}
+
+// A common state whose arguments name another number of layers than 2.
+void NameLayers(const Path& common, std::int32_t layers) {
+  const auto file = PosixStorage().Open(common);
+  ASSERT_THAT(file, IsOk());
+  const auto archive = zip::Archive::Open(*file, 0, boost::filesystem::file_size(common));
+  ASSERT_THAT(archive, IsOk());
+  zip::Writer changed;
+  for (const zip::Record& record : archive->records()) {
+    const auto bytes = archive->Read(record, 1 << 20);
+    ASSERT_THAT(bytes, IsOk());
+    std::string text(AsText(*bytes));
+    if (record.name == "data.pkl") {
+      const std::size_t value = text.find("K\x02", text.find("num_layers"));
+      Bytes number = {std::byte{'J'}};  // BININT
+      AppendLe(layers, number);
+      text.replace(value, 2, AsText(number));
+    }
+    changed.Add(record.name, AsBytes(text));
+  }
+  boost::filesystem::remove(common);
+  std::ofstream(common.string(), std::ios::binary) << AsText(std::move(changed).Finish()[0].bytes);
 }
 
 // One setting that is wrong is one error, whichever tensors it makes too many or too few.
@@ -75,6 +101,44 @@ TEST_F(ConvertTest, NamesTheSettingThatContradictsTheTensors) {
   ASSERT_EQ(biased.status().problems().size(), 1U);
   EXPECT_THAT(biased.status().first().message, HasSubstr("attention_bias"));
   EXPECT_THAT(biased.status().first().expected, HasSubstr("false, or 8 more tensors"));
+}
+
+// To look for the names of so many layers in every form would take minutes.
+TEST_F(ConvertTest, RefusesFarMoreLayersThanThereAre) {
+  const Path source = dir_.path() / "source";
+  boost::filesystem::copy(Golden("llama-tied-fp32"), source,
+                          boost::filesystem::copy_options::recursive);
+  std::string config = Content(source / "config.json");
+  const std::string layers = "\"num_hidden_layers\": 2";
+  ASSERT_NE(config.find(layers), std::string::npos);
+  config.replace(config.find(layers), layers.size(), "\"num_hidden_layers\": 1000000");
+  boost::filesystem::remove(source / "config.json");
+  std::ofstream((source / "config.json").string()) << config;
+  const auto of_config = PrepareConversion(PosixStorage(), ToFsdp(source));
+  ASSERT_THAT(of_config, FailsWith(ErrorKind::kShapeMismatch));
+  EXPECT_EQ(of_config.status().first().file, (source / "config.json").string());
+  EXPECT_EQ(of_config.status().first().expected, "2, as the tensors have");
+  EXPECT_EQ(of_config.status().first().actual, "1000000");
+
+  // Where no other number makes the tensors fit.
+  ConvertOptions dropped = ToFsdp(source);
+  dropped.model.drop = {"model.layers.0.mlp.*"};
+  const auto of_other = PrepareConversion(PosixStorage(), dropped);
+  ASSERT_THAT(of_other, FailsWith(ErrorKind::kShapeMismatch));
+  EXPECT_EQ(of_other.status().first().expected,
+            "at most 20, a tensor for each, or as many as a dim has");
+
+  const Path run = dir_.path() / "run";
+  boost::filesystem::copy(GoldenDir() / "torch_dist/opt_dp_reshardable_tp2dp2_core016/ckpt", run,
+                          boost::filesystem::copy_options::recursive);
+  const Path common = run / "iter_0000010/common.pt";
+  NameLayers(common, 65536);
+  const auto of_args =
+      PrepareConversion(PosixStorage(), Between("torch_dist", "fsdp_dtensor", run, "of_args"));
+  ASSERT_THAT(of_args, FailsWith(ErrorKind::kShapeMismatch));
+  EXPECT_THAT(of_args.status().first().message, HasSubstr("num_hidden_layers"));
+  EXPECT_EQ(of_args.status().first().expected, "2, as the tensors have");
+  EXPECT_EQ(of_args.status().first().actual, "65536 (args.num_layers)");
 }
 
 // Another grouping of the heads has the same tensor shapes: only the run's arguments tell it apart.

@@ -8,6 +8,7 @@
 
 #include "core/layout/compose.h"
 #include "core/layout/match.h"
+#include "core/layout/numbered_axes.h"
 #include "core/layout/resolve.h"
 #include "tests/testing/matchers.h"
 
@@ -165,6 +166,16 @@ TEST_F(ExtraNumbersTest, BeginWithinTheAxis) {
   EXPECT_THAT(Resolve(table_, "hub", config_), FailsWith(ErrorKind::kBadMetadata));
   config_["more"] = "two";
   EXPECT_THAT(Resolve(table_, "hub", config_), Not(IsOk()));
+}
+
+TEST_F(ExtraNumbersTest, AxesInNamesAreFoundWithWhatSaysThem) {
+  const std::vector<NumberedAxis> axes =
+      NumberedAxes(table_, {{"layers", Value(70000)}, {"more", Value(3)}});
+  ASSERT_EQ(axes.size(), 1U);
+  EXPECT_EQ(axes[0].axis, "l");
+  EXPECT_EQ(axes[0].extent, 70003);
+  EXPECT_THAT(axes[0].keys, ElementsAre("layers", "more"));
+  EXPECT_THAT(NumberedAxes(table_, {{"more", Value(3)}}), IsEmpty());
 }
 
 }  // namespace
