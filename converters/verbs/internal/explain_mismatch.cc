@@ -379,6 +379,13 @@ Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options
   if (const auto setting = FindWrongSetting(model, match, tensors)) {
     return WrongSetting(model, *setting, problems);
   }
+  // Arguments that are absent have Megatron's defaults.
+  const bool is_of_args = model.assets.empty() && options.config.empty();
+  if (is_of_args && problems.back().hint.empty()) {
+    problems.back().hint =
+        "the run's args, which describe the model, may lack some: ckpt-convert --hf-assets DIR "
+        "takes the model from a config.json there";
+  }
   return Status(std::move(problems));
 }
 

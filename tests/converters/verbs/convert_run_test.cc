@@ -1,10 +1,12 @@
 // Whole training runs as torch_dist and fsdp_dtensor.
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include <boost/filesystem/operations.hpp>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -247,6 +249,34 @@ TEST_F(ConvertRunTest, HasTheBuffersOfTheRun) {
     options.overwrite = true;
     ASSERT_THAT(Convert(options), IsOk());
     EXPECT_EQ(described(options.target), described(source));
+  }
+}
+
+// The golden's arguments lack the size of experts and their routing: no single setting is wrong.
+TEST_F(ConvertRunTest, AConfigurationStandsInForArgumentsThatAreAbsent) {
+  for (const std::string& name : testing::GoldenCases(
+           "torch_dist",
+           {"opt_moe_fully_reshardable_ep2_core016", "opt_moe_dp_reshardable_ep2dp4_core019"})) {
+    SCOPED_TRACE(name);
+    ConvertOptions options =
+        Between("torch_dist", "fsdp_dtensor", RunOf("torch_dist", name), "out_" + name);
+    const auto refused = PrepareConversion(PosixStorage(), options);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(refused.status().ToString(), HasSubstr("--hf-assets DIR"));
+    options.model.assets = dir_.path() / "assets";
+    boost::filesystem::create_directories(options.model.assets);
+    std::ofstream((options.model.assets / "config.json").string())
+        << R"({"model_type": "megatron", "num_hidden_layers": 2, "hidden_size": 32,
+               "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
+               "head_dim": 8, "vocab_size": 64, "max_position_embeddings": 32,
+               "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000,
+               "tie_word_embeddings": false, "attention_bias": false, "mlp_bias": false,
+               "attention_output_bias": false, "num_experts": 4, "num_experts_per_tok": 2,
+               "moe_intermediate_size": 24, "norm_topk_prob": true, "mlp_only_layers": [],
+               "router_expert_bias": true, "scoring_func": "sigmoid"})";
+    const auto report = Convert(options);
+    ASSERT_THAT(report, IsOk());
+    EXPECT_EQ(report->target_digest, report->source_digest);
   }
 }
 
