@@ -1,0 +1,63 @@
+// DigestingSource: tensors of a checkpoint are digested while someone reads them.
+#ifndef CKPT_CORE_CHECKPOINT_DIGESTING_SOURCE_H_
+#define CKPT_CORE_CHECKPOINT_DIGESTING_SOURCE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "core/base/hash.h"
+#include "core/checkpoint/source.h"
+
+namespace ckpt {
+
+// What was seen of a tensor's bytes.
+struct SeenDigest {
+  std::string hex;            // as DigestTensor computes it
+  bool is_read_once = false;  // no byte was read a second time, so all readers got these bytes
+};
+
+// Shows the checkpoint below as it is. A digest needs a tensor's bytes from the first to the last:
+// if they are read in this order, by however many readers, whatever these want of them, nobody has
+// to read them again for it. A part that is read a second time does not count again.
+class DigestingSource final : public CheckpointSource {
+ public:
+  // `tensors`: positions in the index. `below` must outlive this.
+  DigestingSource(const CheckpointSource& below, std::span<const std::uint32_t> tensors,
+                  HashAlgorithm algorithm);
+
+  // Nothing if the tensor was not read in order, or not all of it; if its bytes do not lie in one
+  // chunk as they are digested; or if it is none of `tensors`. REQUIRES: nobody reads.
+  [[nodiscard]] std::optional<SeenDigest> Digest(std::uint32_t tensor) const;
+
+  [[nodiscard]] const CheckpointIndex& index() const override { return below_.index(); }
+  Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
+  Result<RenderedObject> ReadObject(const ObjectEntry& object) const override {
+    return below_.ReadObject(object);
+  }
+  Result<std::optional<PickledObject>> ReadPickled(const ObjectEntry& object) const override {
+    return below_.ReadPickled(object);
+  }
+  [[nodiscard]] std::uint64_t HeldBytes(const ObjectEntry& object) const override {
+    return below_.HeldBytes(object);
+  }
+  [[nodiscard]] bool is_one_object() const override { return below_.is_one_object(); }
+  [[nodiscard]] EntryPaths Paths() const override { return below_.Paths(); }
+  [[nodiscard]] Status VerifyRest() const override { return below_.VerifyRest(); }
+  Result<std::uint64_t> FileSize(FileId file) const override { return below_.FileSize(file); }
+  [[nodiscard]] Protection protection() const override { return below_.protection(); }
+
+ private:
+  class Stream;
+  class File;
+
+  const CheckpointSource& below_;
+  std::map<std::uint32_t, std::shared_ptr<Stream>> streams_;
+};
+
+}  // namespace ckpt
+
+#endif  // CKPT_CORE_CHECKPOINT_DIGESTING_SOURCE_H_
