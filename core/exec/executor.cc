@@ -94,10 +94,16 @@ class Execution {
     return options_.reads_back && !placement_ && !options_.share && !options_.worker &&
            std::ranges::find(done_, true) == done_.end();
   }
+  // Tensors (positions in the plan) that one thread writes one after the other.
+  using Batch = std::vector<std::size_t>;
+  std::vector<Batch> CutIntoBatches(std::size_t threads) const;
+  Result<std::uint64_t> BudgetOfMostBytes() const;
+  Result<std::size_t> CountWorkers() const;
   Status ReadBack(std::size_t tensor, Worker& worker);
-  using WriteFunction = std::function<Status(std::size_t tensor, std::size_t worker)>;
-  Status WriteAndReadBack(const std::vector<std::unique_ptr<Worker>>& workers,
-                          const WriteFunction& write);
+  using BatchFunction = std::function<Status(const Batch& batch, std::size_t worker)>;
+  Status WriteAndReadBack(const std::vector<Batch>& batches,
+                          const std::vector<std::unique_ptr<Worker>>& workers,
+                          const BatchFunction& write);
   Status WriteTensors();
   Status WriteTensor(std::size_t tensor, Worker& worker);
   Status ProduceItem(std::size_t position, Worker& worker, TensorInProgress& tensor);
@@ -405,42 +411,106 @@ Status Execution::ReadBack(std::size_t tensor, Worker& worker) {
       .Actual(actual);
 }
 
-// Alternates between writing a tensor and reading back one that was written some tensors before.
-Status Execution::WriteAndReadBack(const std::vector<std::unique_ptr<Worker>>& workers,
-                                   const WriteFunction& write) {
-  const std::size_t count = plan_.write.tensors.size();
+// Threads that each write the next tensor read what lies in one tensor of the source by turns. What
+// shall be read in order goes to one thread.
+std::vector<Execution::Batch> Execution::CutIntoBatches(std::size_t threads) const {
+  std::vector<Batch> batches;
+  std::map<std::uint32_t, std::size_t> batch_of;  // by position of the source's tensor
+  for (std::size_t t = 0; t < plan_.write.tensors.size(); ++t) {
+    const std::vector<layout::Nest>& nests = plan_.recipes[t].nests;
+    // One thread reads all in the order of the plan.
+    if (threads > 1 && !nests.empty() && options_.read_in_order.contains(nests.front().source)) {
+      const auto [found, is_new] = batch_of.emplace(nests.front().source, batches.size());
+      if (!is_new) {
+        batches[found->second].push_back(t);
+        continue;
+      }
+    }
+    batches.push_back({t});
+  }
+  return batches;
+}
+
+// Alternates between writing a batch and reading back one that was written some batches before.
+Status Execution::WriteAndReadBack(const std::vector<Batch>& batches,
+                                   const std::vector<std::unique_ptr<Worker>>& workers,
+                                   const BatchFunction& write) {
+  const std::size_t count = batches.size();
   const int threads = static_cast<int>(workers.size());
   const auto is_written = std::make_unique<std::atomic<bool>[]>(count);
   std::vector<std::uint8_t> is_read(count);  // an element belongs to one task at a time
+  const auto read_back = [&](std::size_t batch, std::size_t worker) -> Status {
+    for (const std::size_t tensor : batches[batch]) {
+      CKPT_RETURN_IF_ERROR(ReadBack(tensor, *workers[worker]));
+    }
+    return OkStatus();
+  };
   const auto run = [&](std::size_t task, std::size_t worker) -> Status {
-    const std::size_t tensor = task / 2;
+    const std::size_t batch = task / 2;
     if (task % 2 == 0) {
-      CKPT_RETURN_IF_ERROR(write(tensor, worker));
-      is_written[tensor].store(true, std::memory_order_release);
+      CKPT_RETURN_IF_ERROR(write(batches[batch], worker));
+      is_written[batch].store(true, std::memory_order_release);
       return OkStatus();
     }
-    if (tensor < workers.size()) return OkStatus();
-    const std::size_t earlier = tensor - workers.size();
-    // A large tensor may still be written.
+    if (batch < workers.size()) return OkStatus();
+    const std::size_t earlier = batch - workers.size();
+    // A large one may still be written.
     if (!is_written[earlier].load(std::memory_order_acquire)) return OkStatus();
     is_read[earlier] = 1;
-    return ReadBack(earlier, *workers[worker]);
+    return read_back(earlier, worker);
   };
   CKPT_RETURN_IF_ERROR(RunTasks(2 * count, threads, options_.stop, run));
-  return RunTasks(count, threads, options_.stop, [&](std::size_t tensor, std::size_t worker) {
-    return is_read[tensor] != 0 ? OkStatus() : ReadBack(tensor, *workers[worker]);
+  return RunTasks(count, threads, options_.stop, [&](std::size_t batch, std::size_t worker) {
+    return is_read[batch] != 0 ? OkStatus() : read_back(batch, worker);
   });
 }
 
+// The budget with which one thread reads most of the source once: three quarters of what is
+// written. A few tensors that need more do not keep the threads from the rest.
+Result<std::uint64_t> Execution::BudgetOfMostBytes() const {
+  std::map<std::uint64_t, std::uint64_t> bytes_by_budget;
+  std::uint64_t total = 0;
+  for (std::size_t i = 0; i < plan_.write.items.size(); ++i) {
+    const WriteItem& item = plan_.write.items[i];
+    if (!Writes(i) || IsEmpty(item.box)) continue;
+    const TensorRecipe& recipe = plan_.recipes[item.tensor];
+    const auto window_elements =
+        static_cast<std::int64_t>(kMaxWindowBytes / ElementBytes(recipe.source_dtype));
+    CKPT_ASSIGN_OR_RETURN(const std::uint64_t budget,
+                          NestReader::BudgetToReadOnce(source_, recipe, item.box,
+                                                       FirstBlock(item.box, window_elements)));
+    bytes_by_budget[budget] += item.payload_bytes;
+    total += item.payload_bytes;
+  }
+  std::uint64_t reached = 0;
+  for (const auto& [budget, bytes] : bytes_by_budget) {
+    reached += bytes;
+    if (reached < total - total / 4) continue;
+    return budget == 0 ? 0 : budget + kNumWindows * kMaxWindowBytes;
+  }
+  return 0;
+}
+
+// How many threads write tensors.
+Result<std::size_t> Execution::CountWorkers() const {
+  const auto asked = static_cast<std::size_t>(std::max(options_.threads, 1));
+  // The start of a compressed item is known only when the item before it has ended. So tensors are
+  // written one after the other, and the threads encode.
+  if (plan_.write.compression || asked == 1) return 1;
+  // Half of the threads wait for the file or the disk while the others compute. One thread does all
+  // things in order.
+  const std::size_t most = 2 * asked;
+  // Where a thread's share of the budget is too small to read a transposed matrix once, it is read
+  // again and again: fewer threads are faster.
+  CKPT_ASSIGN_OR_RETURN(const std::uint64_t needed, BudgetOfMostBytes());
+  return std::clamp<std::size_t>(options_.memory_budget_bytes / std::max<std::uint64_t>(needed, 1),
+                                 1, most);
+}
+
 Status Execution::WriteTensors() {
-  const std::size_t count = plan_.write.tensors.size();
   const auto& compression = plan_.write.compression;
   const bool reads_back = ReadsBack();
-  // The start of a compressed item is known only when the item before it has ended. So tensors are
-  // written one after the other, and the threads encode. Otherwise half of the threads wait for the
-  // file or the disk while the others compute. One thread does all things in order.
-  const auto asked = static_cast<std::size_t>(std::max(options_.threads, 1));
-  const std::size_t threads = compression || asked == 1 ? 1 : 2 * asked;
+  CKPT_ASSIGN_OR_RETURN(const std::size_t threads, CountWorkers());
   std::vector<std::unique_ptr<Worker>> workers;
   for (std::size_t w = 0; w < threads; ++w) {
     workers.push_back(std::make_unique<Worker>(source_, options_.memory_budget_bytes / threads));
@@ -460,10 +530,18 @@ Status Execution::WriteTensors() {
     }
     return OkStatus();
   };
+  const auto write_batch = [&](const Batch& batch, std::size_t worker) -> Status {
+    for (const std::size_t tensor : batch) CKPT_RETURN_IF_ERROR(write_tensor(tensor, worker));
+    return OkStatus();
+  };
+  const std::vector<Batch> batches = CutIntoBatches(threads);
   if (reads_back) {
-    CKPT_RETURN_IF_ERROR(WriteAndReadBack(workers, write_tensor));
+    CKPT_RETURN_IF_ERROR(WriteAndReadBack(batches, workers, write_batch));
   } else {
-    CKPT_RETURN_IF_ERROR(RunTasks(count, static_cast<int>(threads), options_.stop, write_tensor));
+    CKPT_RETURN_IF_ERROR(RunTasks(batches.size(), static_cast<int>(threads), options_.stop,
+                                  [&](std::size_t batch, std::size_t worker) {
+                                    return write_batch(batches[batch], worker);
+                                  }));
   }
   const MutexLock lock(mutex_);
   result_.is_read_back = reads_back;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -43,6 +44,10 @@ struct ExecuteOptions {
   // Read every tensor back while further ones are written, and compare it with what was written.
   // Only what is neither compressed, shared with other processes, nor resumed is read so.
   bool reads_back = false;
+  // Tensors of the source (positions in its index) whose bytes are best read in order, because
+  // someone digests them. One thread then writes what begins with elements of one of them, tensor
+  // after tensor.
+  std::set<std::uint32_t> read_in_order = {};
   ProgressSink* progress = nullptr;    // may be null
   std::string_view phase = "convert";  // the phase that progress reports
   std::stop_token stop = {};
@@ -63,7 +68,8 @@ struct ExecuteResult {
 // `kJournalName` there: the caller removes it before publishing.
 //
 // A tensor is the unit of work. One thread writes its items front to back in windows, so that one
-// pass gives the digest and the zip checksum as well. Tensors run in parallel. Compressed tensors
+// pass gives the digest and the zip checksum as well. Tensors run in parallel, in as many threads
+// as the budget lets read most of the source once, though it is transposed. Compressed tensors
 // follow each other, and the threads encode blocks of them. Finished tensors are journaled. When
 // resuming, a journaled tensor is skipped if the bytes on disk still have the recorded checksums.
 //

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/checked_math.h"
 #include "core/base/scratch.h"
 #include "core/base/units.h"
 #include "core/plan/stored_parts.h"
@@ -20,6 +21,7 @@ namespace ckpt {
 namespace {
 
 constexpr std::uint64_t kMinWideningBytes = 4 * kKiB;
+constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;
 // Bytes read for each byte that is asked for: what needs no reading ahead, and what part of it
 // reading ahead has to leave, because it costs another copy.
 constexpr double kCheap = 1.5;
@@ -149,7 +151,7 @@ Result<Box> NestReader::BoxToRead(const TensorRecipe& recipe, const Box& whole,
                                   const Box& box) const {
   if (box == whole || std::ranges::all_of(recipe.nests, KeepsOrder)) return box;
   const std::uint64_t element_bytes = ElementBytes(recipe.source_dtype);
-  const auto max_elements = static_cast<std::int64_t>(budget_bytes_ / 2 / element_bytes);
+  const auto max_elements = static_cast<std::int64_t>(AheadBytes() / element_bytes);
   // Bytes read for each byte that is asked for.
   const auto cost = [&](const Box& candidate) -> Result<double> {
     CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, BytesToRead(recipe, candidate));
@@ -174,6 +176,21 @@ Result<Box> NestReader::BoxToRead(const TensorRecipe& recipe, const Box& whole,
     if (candidate.sizes[d] != whole.sizes[d]) break;
   }
   return best;
+}
+
+std::uint64_t NestReader::AheadBytes() const {
+  const std::uint64_t eighth = budget_bytes_ / 8;
+  return 5 * eighth - std::min(eighth, ScratchBytes(budget_bytes_));
+}
+
+Result<std::uint64_t> NestReader::BudgetToReadOnce(const CheckpointSource& source,
+                                                   const TensorRecipe& recipe, const Box& whole,
+                                                   const Box& box) {
+  const NestReader without_limit(source, kNoLimit);
+  CKPT_ASSIGN_OR_RETURN(const Box wider, without_limit.BoxToRead(recipe, whole, box));
+  if (wider == box) return 0;
+  const std::uint64_t ahead = NumBytes(wider.sizes, recipe.source_dtype);
+  return CeilDiv(ahead + ScratchBytes(kNoLimit), 5) * 8;
 }
 
 Status NestReader::ReadInOrder(const TensorRecipe& recipe, const Box& whole, const Box& box,

@@ -18,8 +18,9 @@ namespace ckpt {
 // For one thread.
 class NestReader {
  public:
-  // Half of `budget_bytes` limits what is read ahead, a quarter decoded items. Reads that serve
-  // several runs and widening tensors of other dtypes use an eighth each, but at least some KiB.
+  // A quarter of `budget_bytes` limits decoded items, an eighth what is widened from other dtypes, and
+  // another eighth, but no more than a cache holds, the reads that serve several runs; each at least
+  // some KiB. What is left, half or more, limits what is read ahead.
   NestReader(const CheckpointSource& source, std::uint64_t budget_bytes);
 
   // The largest read that serves several runs, under this budget (PlanReads).
@@ -43,6 +44,12 @@ class NestReader {
   Status ReadInOrder(const TensorRecipe& recipe, const Box& whole, const Box& box,
                      MutableByteSpan out);
 
+  // The budget with which ReadInOrder reads about every byte of the source once, if `whole` is asked
+  // for in boxes as large as `box`, its first; 0 if any will do. Reads nothing. Errors: kCoverage.
+  static Result<std::uint64_t> BudgetToReadOnce(const CheckpointSource& source,
+                                                const TensorRecipe& recipe, const Box& whole,
+                                                const Box& box);
+
   [[nodiscard]] std::uint64_t bytes_read() const { return gatherer_.bytes_read(); }
 
  private:
@@ -53,6 +60,8 @@ class NestReader {
   Status AddOfDtype(const TensorRecipe& recipe, DType dtype, const Box& box, MutableByteSpan out);
   Status ReadNest(const layout::Nest& nest, const Box& box, MutableByteSpan out);
 
+  // The most that is read ahead.
+  [[nodiscard]] std::uint64_t AheadBytes() const;
   // What to read where `box` is asked for: itself, or as much of `whole` behind it as makes the
   // reads cheaper.
   Result<Box> BoxToRead(const TensorRecipe& recipe, const Box& whole, const Box& box) const;

@@ -36,4 +36,13 @@ Status ForEachBlock(const Box& box, std::int64_t max_elements,
   }
 }
 
+Box FirstBlock(Box box, std::int64_t max_elements) {
+  for (std::int64_t& size : box.sizes) {
+    const std::int64_t inner = NumElements(box.sizes) / size;
+    size = std::clamp<std::int64_t>(max_elements / inner, 1, size);
+    if (size > 1) break;
+  }
+  return box;
+}
+
 }  // namespace ckpt

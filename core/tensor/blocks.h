@@ -15,6 +15,9 @@ namespace ckpt {
 Status ForEachBlock(const Box& box, std::int64_t max_elements,
                     const std::function<Status(const Box& block)>& visit);
 
+// The first of them. REQUIRES: the box is not empty.
+[[nodiscard]] Box FirstBlock(Box box, std::int64_t max_elements);
+
 }  // namespace ckpt
 
 #endif  // CKPT_CORE_TENSOR_BLOCKS_H_

@@ -16,6 +16,7 @@ namespace ckpt {
 namespace {
 
 using testing::IsOk;
+using testing::IsOkAndHolds;
 
 constexpr std::int64_t kRows = 1000;
 constexpr std::int64_t kCols = 1000;
@@ -207,6 +208,24 @@ TEST_F(TransposedTest, ReadsAsOftenAsPartsOfAMatrixFitTheBudget) {
   const double times = TimesRead(2 * kMiB);
   EXPECT_GT(times, 1.0);
   EXPECT_LE(times, 4.0);
+}
+
+TEST_F(TransposedTest, KnowsTheBudgetToReadEachByteOnce) {
+  const Box whole = WholeBox(Dims{kExperts, 2 * kOut, kIn});
+  const auto budget =
+      NestReader::BudgetToReadOnce(*source_, recipe_, whole, FirstBlock(whole, 7 * kIn));
+  ASSERT_THAT(budget, IsOk());
+  EXPECT_EQ(TimesRead(*budget), 1.0);
+  EXPECT_GT(TimesRead(*budget - *budget / 4), 1.0);
+}
+
+TEST_F(TransposedTest, KnowsThatAnyBudgetIsEnoughToReadInOrder) {
+  const Dims shape = {kExperts, kIn, 2 * kOut};
+  const TensorRecipe copy = {.nests = {layout::IdentityNest(0, shape)},
+                             .source_dtype = DType::kBfloat16};
+  const Box whole = WholeBox(shape);
+  EXPECT_THAT(NestReader::BudgetToReadOnce(*source_, copy, whole, FirstBlock(whole, kIn)),
+              IsOkAndHolds(0U));
 }
 
 TEST_F(TransposedTest, ReadsInOrderWithAlmostNoBudget) { EXPECT_GT(TimesRead(512 * kKiB), 3.0); }

@@ -34,6 +34,9 @@ TEST(ForEachBlock, VisitsEveryElementOnceInCOrder) {
                                  last += (at + block.sizes[d] - 1) * strides[d];
                                }
                                EXPECT_EQ(first, next);
+                               if (first == 0) {
+                                 EXPECT_EQ(FirstBlock(box, limit), block);
+                               }
                                EXPECT_EQ(last - first + 1, NumElements(block.sizes));
                                EXPECT_LE(NumElements(block.sizes), limit);
                                next = last + 1;
