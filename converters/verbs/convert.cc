@@ -1,6 +1,7 @@
 #include "converters/verbs/convert.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -12,7 +13,9 @@
 #include "converters/verbs/internal/vocabulary_padding.h"
 #include "converters/verbs/model_digest.h"
 #include "converters/verbs/target_space.h"
+#include "core/base/hash.h"
 #include "core/base/warning.h"
+#include "core/checkpoint/digesting_source.h"
 #include "core/exec/executor.h"
 #include "core/exec/worker_tensors.h"
 #include "core/io/staged_directory.h"
@@ -99,12 +102,16 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
   }
   CKPT_RETURN_IF_ERROR(CheckSourceManifest(storage, prepared, options));
   CKPT_RETURN_IF_ERROR(CheckCopies(prepared.model, options.memory_budget_bytes));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::uint32_t> digested,
+                        TensorsToDigest(prepared, options));
+  const DigestingSource source(prepared.model.source(), digested, HashAlgorithm::kXxh3);
   CKPT_ASSIGN_OR_RETURN(const ExecuteResult executed,
-                        Execute(prepared.plan, prepared.model.source(), storage, staged.path(),
+                        Execute(prepared.plan, source, storage, staged.path(),
                                 {.memory_budget_bytes = options.memory_budget_bytes,
                                  .threads = options.threads,
                                  .resume = options.resume || options.finalize,
                                  .reads_back = options.verify && !options.link,
+                                 .read_in_order = {digested.begin(), digested.end()},
                                  .progress = options.progress,
                                  .stop = options.stop}));
   CKPT_ASSIGN_OR_RETURN(ConvertReport report, BeginReport(prepared));
@@ -127,7 +134,7 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
   }
   if (options.verify) {
     Result<VerifiedDigests> verified =
-        VerifyConversion(storage, prepared, options, executed, staged.path());
+        VerifyConversion(storage, prepared, options, executed, source, staged.path());
     if (!verified.ok()) {
       Status failed = std::move(verified).status();
       // Without the journal, --resume cannot reuse tensors that are wrong.

@@ -41,7 +41,26 @@ TensorRecipe WithoutPadding(const TensorRecipe& recipe, std::uint32_t position,
   return as_stored;
 }
 
-// See ModelDigestOptions::as.
+}  // namespace
+
+void KnownDigests::Add(const TensorRecipe& recipe, DimsView shape, std::string hex) {
+  if (recipe.nests.empty()) return;
+  known_.emplace(
+      recipe.nests.front().source,
+      Known{.recipe = &recipe, .shape = Dims(shape.begin(), shape.end()), .hex = std::move(hex)});
+}
+
+std::optional<std::string> KnownDigests::Find(const TensorRecipe& recipe, DimsView shape) const {
+  if (recipe.nests.empty()) return std::nullopt;
+  const auto [begin, end] = known_.equal_range(recipe.nests.front().source);
+  const auto found = std::find_if(begin, end, [&](const auto& entry) {
+    const Known& known = entry.second;
+    return known.recipe->source_dtype == recipe.source_dtype && SameDims(known.shape, shape) &&
+           known.recipe->nests == recipe.nests;
+  });
+  return found == end ? std::nullopt : std::optional(found->second.hex);
+}
+
 Result<ModelView> ViewToDigest(const ModelSource& model, std::string_view as) {
   const auto view_as = [&](const KnownNaming& naming) {
     return ViewModel(model, std::string(naming.name), {});
@@ -57,26 +76,6 @@ Result<ModelView> ViewToDigest(const ModelSource& model, std::string_view as) {
     if (view.ok()) return view;
   }
   return published;
-}
-
-}  // namespace
-
-void KnownDigests::Add(const TensorRecipe& recipe, DimsView shape, std::string hex) {
-  if (recipe.nests.empty()) return;
-  known_.emplace(
-      recipe.nests.front().source,
-      Known{.recipe = &recipe, .shape = Dims(shape.begin(), shape.end()), .hex = std::move(hex)});
-}
-
-const std::string* KnownDigests::Find(const TensorRecipe& recipe, DimsView shape) const {
-  if (recipe.nests.empty()) return nullptr;
-  const auto [begin, end] = known_.equal_range(recipe.nests.front().source);
-  const auto found = std::find_if(begin, end, [&](const auto& entry) {
-    const Known& known = entry.second;
-    return known.recipe->source_dtype == recipe.source_dtype && SameDims(known.shape, shape) &&
-           known.recipe->nests == recipe.nests;
-  });
-  return found == end ? nullptr : &found->second.hex;
 }
 
 Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptions& options) {
@@ -101,15 +100,12 @@ Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptio
   const auto digest_one = [&](std::size_t task, std::size_t /*worker*/) -> Status {
     const TargetTensor& tensor = view.tensors[wanted[task]];
     const TensorRecipe& recipe = view.recipes[wanted[task]];
-    const std::string* const known =
-        options.known == nullptr ? nullptr : options.known->Find(recipe, tensor.shape);
-    std::string hex;
-    if (known != nullptr) {
-      hex = *known;
-    } else {
+    std::optional<std::string> hex;
+    if (options.known) hex = options.known(recipe, tensor.shape);
+    if (!hex) {
       CKPT_ASSIGN_OR_RETURN(hex, DigestRecipe(model, tensor, recipe, options.algorithm, budget));
     }
-    digest.tensors[task] = {tensor.key, tensor.dtype, tensor.shape, std::move(hex)};
+    digest.tensors[task] = {tensor.key, tensor.dtype, tensor.shape, *std::move(hex)};
     if (options.progress != nullptr) {
       options.progress->OnDone(tensor.key, NumBytes(tensor.shape, tensor.dtype));
     }

@@ -3,7 +3,9 @@
 #define CKPT_CONVERTERS_VERBS_MODEL_DIGEST_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -24,8 +26,7 @@ class KnownDigests {
  public:
   // The digest (hex) of the tensor of this shape in the recipe's dtype. `recipe` must outlive this.
   void Add(const TensorRecipe& recipe, DimsView shape, std::string hex);
-  // Null if there is none.
-  [[nodiscard]] const std::string* Find(const TensorRecipe& recipe, DimsView shape) const;
+  [[nodiscard]] std::optional<std::string> Find(const TensorRecipe& recipe, DimsView shape) const;
 
  private:
   struct Known {
@@ -36,6 +37,10 @@ class KnownDigests {
   std::multimap<std::uint32_t, Known> known_;  // by the source of the recipe's first nest
 };
 
+// Finds the digest (hex) of the tensor of `shape` that `recipe` makes, if it is known.
+using FindDigest =
+    std::function<std::optional<std::string>(const TensorRecipe& recipe, DimsView shape)>;
+
 struct ModelDigestOptions {
   // The word of a KnownNaming. Empty: the published one, or the first that can hold the model, of
   // which not all is on the hub. Every choice takes its first value.
@@ -44,7 +49,7 @@ struct ModelDigestOptions {
   std::uint64_t memory_budget_bytes = std::uint64_t{1} << 30;
   int threads = 1;
   // Of the model's source, by `algorithm`: these tensors are not read. Null: none.
-  const KnownDigests* known = nullptr;
+  FindDigest known = nullptr;
   ProgressSink* progress = nullptr;
   std::string_view phase = "digest";  // what `progress` calls it
   std::stop_token stop = {};
@@ -63,6 +68,10 @@ struct ModelDigest {
 // Errors: those of ViewModel and StreamRecipe; kUsage (another `as`); kValueMismatch (a copy
 // differs from its original).
 Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptions& options);
+
+// The tensors that DigestModel digests: those of the view that are not derived. `as`: see
+// ModelDigestOptions. Errors: those of ViewModel; kUsage (another `as`).
+Result<ModelView> ViewToDigest(const ModelSource& model, std::string_view as);
 
 // Whether every stored copy of another tensor (a tied head) holds the same values as its original.
 // Reads only these. Errors: kValueMismatch, all of them; those of StreamTensor.

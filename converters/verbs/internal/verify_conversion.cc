@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "core/layout/affine.h"
 #include "core/manifest/read_manifest.h"
 #include "core/manifest/verify_manifest.h"
+#include "core/plan/round_trip.h"
 #include "core/tensor/cast.h"
 #include "formats/registry/registry.h"
 
@@ -163,6 +165,17 @@ KnownDigests DigestsOfStream(const ConversionPlan& plan, const ExecuteResult& ex
   return known;
 }
 
+// The digest of a tensor of the source: as it streamed to the target, or as it was read.
+FindDigest DigestsOfSource(const KnownDigests& streamed, const CheckpointIndex& index,
+                           const DigestingSource& read) {
+  return [&](const TensorRecipe& recipe, DimsView shape) -> std::optional<std::string> {
+    if (std::optional<std::string> known = streamed.Find(recipe, shape)) return known;
+    const auto stored = TensorAsStored(recipe, shape, index);
+    const std::optional<SeenDigest> seen = stored ? read.Digest(*stored) : std::nullopt;
+    return seen ? std::optional(seen->hex) : std::nullopt;
+  };
+}
+
 // Digests of stored tensors, as recipes that copy each of them say them.
 struct StoredDigests {
   std::vector<TensorRecipe> recipes;
@@ -185,6 +198,36 @@ StoredDigests DigestsOfStored(const WritePlan& plan, const ExecuteResult& execut
     stored.known.Add(stored.recipes.back(), tensor.shape, executed.tensor_xxh3[t]);
   }
   return stored;
+}
+
+// How the target's tensors were made of the source, by the positions at which they are stored. A
+// tensor that was cast is not what the source has.
+MadeOf RecipesOfStored(const ConversionPlan& plan, const CheckpointIndex& index) {
+  std::vector<const TensorRecipe*> made(index.tensors().size());
+  for (std::size_t t = 0; t < plan.recipes.size(); ++t) {
+    const TargetTensor& tensor = plan.write.tensors[t];
+    const GlobalTensor* const found = index.FindTensor(tensor.key);
+    if (found == nullptr || plan.recipes[t].source_dtype != tensor.dtype) continue;
+    made[static_cast<std::size_t>(found - index.tensors().data())] = &plan.recipes[t];
+  }
+  return [made = std::move(made)](std::uint32_t position) { return made[position]; };
+}
+
+// The digest of a tensor of the target, which was compared with what was written: that of a stored
+// tensor, or that of the source's tensor whose bytes, as they were read, all went into stored
+// tensors from which they are read back.
+FindDigest DigestsOfTarget(const StoredDigests& stored, const PreparedConversion& prepared,
+                           const CheckpointIndex& index, const DigestingSource& read) {
+  return [&stored, &read, &source = prepared.model.source().index(),
+          made_of = RecipesOfStored(prepared.plan, index)](
+             const TensorRecipe& recipe, DimsView shape) -> std::optional<std::string> {
+    if (stored.recipes.empty()) return std::nullopt;
+    if (std::optional<std::string> known = stored.known.Find(recipe, shape)) return known;
+    const std::optional<TensorRecipe> through = ThroughTarget(recipe, made_of);
+    const auto given = through ? TensorAsStored(*through, shape, source) : std::nullopt;
+    const std::optional<SeenDigest> seen = given ? read.Digest(*given) : std::nullopt;
+    return seen && seen->is_read_once ? std::optional(seen->hex) : std::nullopt;
+  };
 }
 
 // Of tensors that kept their keys.
@@ -254,6 +297,27 @@ Status CheckSourceManifest(Storage& storage, const PreparedConversion& prepared,
   return Status(std::move(problems)).While("checking the source against its manifest");
 }
 
+Result<std::vector<std::uint32_t>> TensorsToDigest(const PreparedConversion& prepared,
+                                                   const ConvertOptions& options) {
+  std::vector<std::uint32_t> tensors;
+  if (!options.verify || !prepared.model.family) return tensors;
+  KnownDigests streamed;  // of which tensors the digest will be known, not what it is
+  for (std::size_t t = 0; t < prepared.plan.recipes.size(); ++t) {
+    const TargetTensor& tensor = prepared.plan.write.tensors[t];
+    const TensorRecipe& recipe = prepared.plan.recipes[t];
+    if (recipe.source_dtype == tensor.dtype) streamed.Add(recipe, tensor.shape, {});
+  }
+  CKPT_ASSIGN_OR_RETURN(const ModelView view, ViewToDigest(prepared.model, {}));
+  for (std::size_t t = 0; t < view.tensors.size(); ++t) {
+    const TensorRecipe& recipe = view.recipes[t];
+    const DimsView shape = view.tensors[t].shape;
+    if (view.derived[t] || streamed.Find(recipe, shape)) continue;
+    const auto stored = TensorAsStored(recipe, shape, prepared.model.source().index());
+    if (stored) tensors.push_back(*stored);
+  }
+  return tensors;
+}
+
 Status CompareModels(const ModelDigest& source, const ModelDigest& target, const Path& result) {
   Status status;
   auto stored = target.tensors.begin();
@@ -287,7 +351,8 @@ Status CompareModels(const ModelDigest& source, const ModelDigest& target, const
 
 Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConversion& prepared,
                                          const ConvertOptions& options,
-                                         const ExecuteResult& executed, const Path& staging) {
+                                         const ExecuteResult& executed, const DigestingSource& read,
+                                         const Path& staging) {
   ModelDigestOptions digest_options{.memory_budget_bytes = options.memory_budget_bytes,
                                     .threads = options.threads,
                                     .progress = options.progress,
@@ -315,11 +380,11 @@ Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConvers
     CKPT_RETURN_IF_ERROR(CompareWithWritten(prepared, executed, written.source(), options));
     stored = DigestsOfStored(prepared.plan.write, executed, written.source().index());
   }
-  digest_options.known = &stored.known;
+  digest_options.known = DigestsOfTarget(stored, prepared, written.source().index(), read);
   CKPT_ASSIGN_OR_RETURN(const ModelDigest target, DigestModel(written, digest_options));
   digest_options.phase = "verify source";
   const KnownDigests streamed = DigestsOfStream(prepared.plan, executed);
-  digest_options.known = &streamed;
+  digest_options.known = DigestsOfSource(streamed, prepared.model.source().index(), read);
   CKPT_ASSIGN_OR_RETURN(const ModelDigest source, DigestModel(prepared.model, digest_options));
   const VerifiedDigests digests{.source = source.checkpoint, .target = target.checkpoint};
   if (digests.source == digests.target || prepared.changes_dtype) return digests;

@@ -3,11 +3,14 @@
 #ifndef CKPT_CONVERTERS_VERBS_INTERNAL_VERIFY_CONVERSION_H_
 #define CKPT_CONVERTERS_VERBS_INTERNAL_VERIFY_CONVERSION_H_
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "converters/verbs/convert.h"
 #include "converters/verbs/model_digest.h"
 #include "core/base/result.h"
+#include "core/checkpoint/digesting_source.h"
 #include "core/exec/executor.h"
 #include "core/io/storage.h"
 
@@ -25,6 +28,13 @@ struct VerifiedDigests {
 Status CheckSourceManifest(Storage& storage, const PreparedConversion& prepared,
                            const ConvertOptions& options);
 
+// Tensors of the source (positions in its index) of which the proof needs the digest as they are
+// stored, while the target has their elements in another order or dtype. If they are digested while
+// they are converted, they need not be read again for it.
+// Errors: those of ViewToDigest.
+Result<std::vector<std::uint32_t>> TensorsToDigest(const PreparedConversion& prepared,
+                                                   const ConvertOptions& options);
+
 // Names every tensor that is another one, or that only one of the two has, in `target`, the result
 // that was read back. Errors: kValueMismatch, kMissing, one for each of them.
 Status CompareModels(const ModelDigest& source, const ModelDigest& target, const Path& result);
@@ -32,11 +42,12 @@ Status CompareModels(const ModelDigest& source, const ModelDigest& target, const
 // Reads the finished result in `staging` through its own reader and compares the model in it with
 // the source's; before that, the software that defines the format proves it, where there is one.
 // Values that were cast on request are compared with what the cast gives of the
-// source's. Errors: those of CompareModels where the result is not the source; those of opening and
+// source's. `read`: the source as it was read for `executed`. Errors: those of CompareModels where the result is not the source; those of opening and
 // reading it.
 Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConversion& prepared,
                                          const ConvertOptions& options,
-                                         const ExecuteResult& executed, const Path& staging);
+                                         const ExecuteResult& executed, const DigestingSource& read,
+                                         const Path& staging);
 
 }  // namespace ckpt
 

@@ -16,6 +16,7 @@
 #include "converters/verbs/model_source.h"
 #include "converters/verbs/target_space.h"
 #include "core/io/forwarding_storage.h"
+#include "core/io/staging_name.h"
 #include "core/manifest/manifest_text.h"
 #include "core/manifest/verify_manifest.h"
 #include "formats/registry/registry.h"
@@ -202,6 +203,57 @@ TEST_F(ConvertTest, DigestsTheSourceWhileItStreams) {
   EXPECT_EQ(report->target_digest, report->source_digest);
 }
 
+// A digest takes a tensor as it is published: experts transposed, columns by turns; projections each
+// for itself, where the target has them in one tensor. All is read in this order, whatever the
+// target needs of it.
+TEST_F(ConvertTest, DigestsTheSourceWhileItIsRead) {
+  for (const char* const name : {"gptoss-bf16", "gptoss-square-bf16", "qwen2-bf16"}) {
+    const Path source = Golden(name);
+    for (const int threads : {1, 4}) {
+      ConvertOptions options = ToFsdp(source);
+      options.threads = threads;
+      options.verify = false;
+      options.target = dir_.path() / fmt::format("{}-{}", name, threads);
+      testing::CountingStorage unproved(PosixStorage(), source / "model.safetensors");
+      ASSERT_THAT(Convert(unproved, options), IsOk());
+      options.verify = true;
+      options.target = dir_.path() / fmt::format("{}-{}-proved", name, threads);
+      testing::CountingStorage proved(PosixStorage(), source / "model.safetensors");
+      const auto report = Convert(proved, options);
+      ASSERT_THAT(report, IsOk());
+      EXPECT_EQ(proved.bytes_read(), unproved.bytes_read()) << name;
+      EXPECT_EQ(report->source_digest, DigestAsHf(source));
+      EXPECT_EQ(report->target_digest, DigestAsHf(options.target));
+    }
+  }
+}
+
+// What was read back of its tensors says that it gives back the source's.
+TEST_F(ConvertTest, ReadsTheTargetOnceToProveIt) {
+  for (const char* const name : {"gptoss-bf16", "qwen2-bf16"}) {
+    ConvertOptions options = Between("hf", "safetensors", Golden(name), name);
+    options.to.naming = "fsdp_dtensor";
+    testing::CountingStorage target(PosixStorage(), StagingOf(options.target));
+    const auto report = Convert(target, options);
+    ASSERT_THAT(report, IsOk());
+    EXPECT_LT(target.bytes_read(), report->target_bytes * 9 / 8) << name;
+    EXPECT_EQ(report->target_digest, DigestAsHf(Golden(name)));
+  }
+}
+
+// A cast leaves nothing of the target that would be the source's.
+TEST_F(ConvertTest, DigestsTheSourceWhileItIsReadToBeCast) {
+  const Path source = Golden("gptoss-bf16");
+  ConvertOptions options = ToFsdp(source);
+  options.dtype = DType::kFloat32;
+  testing::CountingStorage storage(PosixStorage(), source / "model.safetensors");
+  const auto report = Convert(storage, options);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_LT(storage.bytes_read(), report->source_bytes * 5 / 4);
+  EXPECT_EQ(report->source_digest, DigestAsHf(source));
+  EXPECT_EQ(report->target_digest, DigestAsHf(options.target));
+}
+
 // A disk that returns another byte of the target than was written.
 class LyingStorage final : public ForwardingStorage {
  public:
@@ -218,14 +270,17 @@ class LyingStorage final : public ForwardingStorage {
 };
 
 TEST_F(ConvertTest, ReadsBackWhatItWrote) {
-  ConvertOptions options = ToFsdp(Golden("llama-tied-fp32"));
-  LyingStorage storage(PosixStorage());
-  const auto report = Convert(storage, options);
-  ASSERT_THAT(report, FailsWith(ErrorKind::kValueMismatch));
-  EXPECT_THAT(report.status().first().tensor, HasSubstr("model.module."));
-  EXPECT_EQ(PosixStorage().Stat(options.target)->type, FileType::kMissing);
-  options.verify = false;
-  EXPECT_THAT(Convert(storage, options), IsOk());
+  for (const char* const name : {"llama-tied-fp32", "gptoss-bf16"}) {
+    ConvertOptions options = ToFsdp(Golden(name));
+    options.target = dir_.path() / name;
+    LyingStorage storage(PosixStorage());
+    const auto report = Convert(storage, options);
+    ASSERT_THAT(report, FailsWith(ErrorKind::kValueMismatch));
+    EXPECT_THAT(report.status().first().tensor, HasSubstr("model.module."));
+    EXPECT_EQ(PosixStorage().Stat(options.target)->type, FileType::kMissing);
+    options.verify = false;
+    EXPECT_THAT(Convert(storage, options), IsOk());
+  }
 }
 
 // Notes the phases of a conversion and how much of each was done.
