@@ -168,7 +168,8 @@ KnownDigests DigestsOfStream(const ConversionPlan& plan, const ExecuteResult& ex
 // The digest of a tensor of the source: as it streamed to the target, or as it was read.
 FindDigest DigestsOfSource(const KnownDigests& streamed, const CheckpointIndex& index,
                            const DigestingSource& read) {
-  return [&](const TensorRecipe& recipe, DimsView shape) -> std::optional<std::string> {
+  return [&streamed, &index, &read](const TensorRecipe& recipe,
+                                    DimsView shape) -> std::optional<std::string> {
     if (std::optional<std::string> known = streamed.Find(recipe, shape)) return known;
     const auto stored = TensorAsStored(recipe, shape, index);
     const std::optional<SeenDigest> seen = stored ? read.Digest(*stored) : std::nullopt;
@@ -176,54 +177,41 @@ FindDigest DigestsOfSource(const KnownDigests& streamed, const CheckpointIndex& 
   };
 }
 
-// Digests of stored tensors, as recipes that copy each of them say them.
-struct StoredDigests {
-  std::vector<TensorRecipe> recipes;
-  KnownDigests known;
+// A tensor of the result, as it was written.
+struct WrittenTensor {
+  std::string hex;                     // of its bytes; empty if it is not known
+  const TensorRecipe* made = nullptr;  // of the source; null if it was cast, or is not known
 };
 
-// REQUIRES: `index` is of a result that was compared with what was written.
-StoredDigests DigestsOfStored(const WritePlan& plan, const ExecuteResult& executed,
-                              const CheckpointIndex& index) {
-  StoredDigests stored;
-  if (executed.resumed_tensors != 0) return stored;
-  stored.recipes.reserve(plan.tensors.size());
-  for (std::size_t t = 0; t < plan.tensors.size(); ++t) {
-    const TargetTensor& tensor = plan.tensors[t];
-    const GlobalTensor* const found = index.FindTensor(tensor.key);
-    if (found == nullptr || NumElements(tensor.shape) == 0) continue;
-    const auto position = static_cast<std::uint32_t>(found - index.tensors().data());
-    stored.recipes.push_back(
-        {.nests = {layout::IdentityNest(position, tensor.shape)}, .source_dtype = tensor.dtype});
-    stored.known.Add(stored.recipes.back(), tensor.shape, executed.tensor_xxh3[t]);
-  }
-  return stored;
-}
-
-// How the target's tensors were made of the source, by the positions at which they are stored. A
-// tensor that was cast is not what the source has.
-MadeOf RecipesOfStored(const ConversionPlan& plan, const CheckpointIndex& index) {
-  std::vector<const TensorRecipe*> made(index.tensors().size());
+// By the positions at which `index` has them. REQUIRES: `index` is of a result that was compared with
+// what was written.
+std::vector<WrittenTensor> WrittenTensors(const ConversionPlan& plan, const ExecuteResult& executed,
+                                          const CheckpointIndex& index) {
+  std::vector<WrittenTensor> written(index.tensors().size());
+  if (executed.resumed_tensors != 0) return written;
   for (std::size_t t = 0; t < plan.recipes.size(); ++t) {
     const TargetTensor& tensor = plan.write.tensors[t];
     const GlobalTensor* const found = index.FindTensor(tensor.key);
-    if (found == nullptr || plan.recipes[t].source_dtype != tensor.dtype) continue;
-    made[static_cast<std::size_t>(found - index.tensors().data())] = &plan.recipes[t];
+    if (found == nullptr) continue;
+    const bool is_cast = plan.recipes[t].source_dtype != tensor.dtype;
+    written[static_cast<std::size_t>(found - index.tensors().data())] = {
+        .hex = executed.tensor_xxh3[t], .made = is_cast ? nullptr : &plan.recipes[t]};
   }
-  return [made = std::move(made)](std::uint32_t position) { return made[position]; };
+  return written;
 }
 
-// The digest of a tensor of the target, which was compared with what was written: that of a stored
-// tensor, or that of the source's tensor whose bytes, as they were read, all went into stored
-// tensors from which they are read back.
-FindDigest DigestsOfTarget(const StoredDigests& stored, const PreparedConversion& prepared,
-                           const CheckpointIndex& index, const DigestingSource& read) {
-  return [&stored, &read, &source = prepared.model.source().index(),
-          made_of = RecipesOfStored(prepared.plan, index)](
+// The digest of a tensor of the result: that of a stored one, or that of the source's tensor whose
+// bytes, as they were read, all went into stored tensors from which they are read back.
+FindDigest DigestsOfResult(std::vector<WrittenTensor> written, const CheckpointIndex& index,
+                           const CheckpointIndex& source, const DigestingSource& read) {
+  return [written = std::move(written), &index, &source, &read](
              const TensorRecipe& recipe, DimsView shape) -> std::optional<std::string> {
-    if (stored.recipes.empty()) return std::nullopt;
-    if (std::optional<std::string> known = stored.known.Find(recipe, shape)) return known;
-    const std::optional<TensorRecipe> through = ThroughTarget(recipe, made_of);
+    if (const auto stored = TensorAsStored(recipe, shape, index)) {
+      const std::string& hex = written[*stored].hex;
+      return hex.empty() ? std::nullopt : std::optional(hex);
+    }
+    const std::optional<TensorRecipe> through =
+        ThroughTarget(recipe, [&](std::uint32_t position) { return written[position].made; });
     const auto given = through ? TensorAsStored(*through, shape, source) : std::nullopt;
     const std::optional<SeenDigest> seen = given ? read.Digest(*given) : std::nullopt;
     return seen && seen->is_read_once ? std::optional(seen->hex) : std::nullopt;
@@ -375,12 +363,12 @@ Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConvers
   CKPT_ASSIGN_OR_RETURN(const ModelSource written, OpenModel(result.storage(), path, reopen));
   // The model's digest says nothing of what the optimizer keeps, and not that a cast is right.
   const bool compares_stored = prepared.is_run || prepared.changes_dtype || executed.is_read_back;
-  StoredDigests stored;
   if (compares_stored) {
+    const CheckpointIndex& index = written.source().index();
     CKPT_RETURN_IF_ERROR(CompareWithWritten(prepared, executed, written.source(), options));
-    stored = DigestsOfStored(prepared.plan.write, executed, written.source().index());
+    digest_options.known = DigestsOfResult(WrittenTensors(prepared.plan, executed, index), index,
+                                           prepared.model.source().index(), read);
   }
-  digest_options.known = DigestsOfTarget(stored, prepared, written.source().index(), read);
   CKPT_ASSIGN_OR_RETURN(const ModelDigest target, DigestModel(written, digest_options));
   digest_options.phase = "verify source";
   const KnownDigests streamed = DigestsOfStream(prepared.plan, executed);

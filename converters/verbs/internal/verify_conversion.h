@@ -42,8 +42,8 @@ Status CompareModels(const ModelDigest& source, const ModelDigest& target, const
 // Reads the finished result in `staging` through its own reader and compares the model in it with
 // the source's; before that, the software that defines the format proves it, where there is one.
 // Values that were cast on request are compared with what the cast gives of the
-// source's. `read`: the source as it was read for `executed`. Errors: those of CompareModels where the result is not the source; those of opening and
-// reading it.
+// source's. `read`: the source as it was read for `executed`. Errors: those of CompareModels where
+// the result is not the source; those of opening and reading it.
 Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConversion& prepared,
                                          const ConvertOptions& options,
                                          const ExecuteResult& executed, const DigestingSource& read,

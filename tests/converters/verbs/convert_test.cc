@@ -238,6 +238,15 @@ TEST_F(ConvertTest, ReadsTheTargetOnceToProveIt) {
     ASSERT_THAT(report, IsOk());
     EXPECT_LT(target.bytes_read(), report->target_bytes * 9 / 8) << name;
     EXPECT_EQ(report->target_digest, DigestAsHf(Golden(name)));
+
+    ConvertOptions back =
+        Between("fsdp_dtensor", "hf", options.target, std::string(name) + "-back");
+    testing::CountingStorage again(PosixStorage(), StagingOf(back.target) / "model.safetensors");
+    const auto returned = Convert(again, back);
+    ASSERT_THAT(returned, IsOk());
+    EXPECT_LT(again.bytes_read(), returned->target_bytes * 9 / 8) << name;
+    EXPECT_EQ(Content(back.target / "model.safetensors"),
+              Content(Golden(name) / "model.safetensors"));
   }
 }
 
