@@ -1,10 +1,12 @@
 // Matrices that lie transposed in one tensor of the source: by how many threads they are written, and
 // in which order.
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <gmock/gmock.h>
@@ -28,18 +30,36 @@ constexpr std::int64_t kMatrixRows = 1000;
 constexpr std::int64_t kMatrixCols = 1200;
 constexpr std::uint64_t kMatrixBytes = kMatrixRows * kMatrixCols * sizeof(std::uint16_t);
 
+// A file whose first bytes come late: what others read meanwhile comes before them.
+class LateFile final : public ReadableFile {
+ public:
+  explicit LateFile(Bytes content) : behind_(MakeMemoryFile("late", std::move(content))) {}
+  [[nodiscard]] std::uint64_t size_bytes() const override { return behind_->size_bytes(); }
+  [[nodiscard]] const std::string& name() const override { return behind_->name(); }
+  Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
+    if (offset == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    return behind_->ReadAt(offset, out);
+  }
+  Result<std::unique_ptr<FileView>> View() const override { return behind_->View(); }
+
+ private:
+  const std::shared_ptr<const ReadableFile> behind_;
+};
+
 class TransposedExecutionTest : public ::testing::Test {
  protected:
   TransposedExecutionTest() {
     std::mt19937_64 rng(3);
-    MemoryTensor stacked = {.key = "stacked",
-                            .dtype = DType::kBfloat16,
-                            .shape = {kMatrices, kMatrixRows, kMatrixCols},
-                            .values = Bytes(kMatrices * kMatrixBytes)};
-    for (std::byte& byte : stacked.values) byte = static_cast<std::byte>(rng());
-    std::vector<MemoryTensor> tensors;
-    tensors.push_back(std::move(stacked));
-    source_ = MakeMemorySource(std::move(tensors)).value();
+    Bytes stacked(kMatrices * kMatrixBytes);
+    for (std::byte& byte : stacked) byte = static_cast<std::byte>(rng());
+    const Dims shape = {kMatrices, kMatrixRows, kMatrixCols};
+    IndexBuilder builder;
+    builder.AddTensor("stacked", DType::kBfloat16, shape);
+    builder.AddChunk(WholeBox(shape), builder.AddFile("late"), builder.AddEncoding("raw"), 0,
+                     stacked.size());
+    source_ =
+        MakePartialSource(builder.Build().value(), {std::make_shared<LateFile>(std::move(stacked))})
+            .value();
     for (std::uint32_t m = 0; m < kMatrices; ++m) {
       plan_.write.tensors.push_back({.key = "m" + std::to_string(m),
                                      .dtype = DType::kBfloat16,
