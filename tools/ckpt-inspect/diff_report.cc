@@ -251,7 +251,9 @@ std::vector<std::string> NotCompared(const Comparison& comparison) {
       if (!rest->holds_run) continue;
       std::string why;
       if (!rest->not_a_run.ok()) {
-        why = rest->not_a_run.first().message;
+        const Problem& problem = rest->not_a_run.first();
+        why = problem.message;
+        if (!problem.tensor.empty()) why += ": " + problem.tensor;
       } else if (!of_other->holds_run) {
         why = fmt::format("{} holds none", other);
       } else {
@@ -422,9 +424,12 @@ void PrintDifferences(const Differences& findings, cli::Streams& streams) {
           ? "they are stored"
           : fmt::format("a {} under the names of A ({})", comparison.run ? "training run" : "model",
                         comparison.naming);
+  const std::string_view verdict = findings.has_differences() ? "different"
+                                   : findings.misses_run()    ? "not known to be equal"
+                                                              : "equal";
   streams.out.Write(
       fmt::format("{}: {} tensors compared as {}; different: {}, only in A: {}, only in B: {}\n",
-                  findings.is_equal() ? "equal" : "different", comparison.pairs.size(), compared,
+                  verdict, comparison.pairs.size(), compared,
                   findings.different.size(), comparison.a.only.size(), comparison.b.only.size()));
 }
 

@@ -24,13 +24,20 @@ struct Differences {
   ObjectDiff objects;
   std::vector<Problem> problems;
 
-  [[nodiscard]] bool is_equal() const {
+  // What was compared is equal, and what two optimizers keep was compared.
+  [[nodiscard]] bool is_equal() const { return !has_differences() && !misses_run(); }
+
+  [[nodiscard]] bool has_differences() const {
     const auto is_clean = [](const SideRest& rest) {
       return rest.only.empty() && rest.unreadable.empty();
     };
     const bool has_same_settings = !comparison->run || comparison->run->different.empty();
-    return different.empty() && is_clean(comparison->a) && is_clean(comparison->b) &&
-           has_same_settings;
+    return !different.empty() || !is_clean(comparison->a) || !is_clean(comparison->b) ||
+           !has_same_settings;
+  }
+  // Both sides are training runs, and at least one is not understood.
+  [[nodiscard]] bool misses_run() const {
+    return comparison->a.holds_run && comparison->b.holds_run && !comparison->run;
   }
 };
 

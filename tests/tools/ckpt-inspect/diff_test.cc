@@ -728,6 +728,25 @@ TEST_F(DiffRunTest, SaysWhatIsNotKnownOfBuffers) {
   EXPECT_EQ(none.not_compared, same.not_compared);
 }
 
+// Weights that are equal do not make two runs equal.
+TEST_F(DiffRunTest, IsNotEqualWhereAMomentIsMissing) {
+  const std::string run = "opt_fully_reshardable_dp1_core016";
+  ConvertOptions options;
+  options.source = AsFsdp2(run);
+  options.target = dir_.path() / "lacks";
+  options.to.container = FindFormat("dcp").value();
+  options.model.drop = {"optim.state.model.norm.weight.exp_avg"};
+  ASSERT_THAT(Convert(options), IsOk());
+  const Path whole = AsFsdp(run);
+  for (const Answer& answer : {Diff(options.target, whole), Diff(whole, options.target)}) {
+    EXPECT_FALSE(answer.equal) << answer.text;
+    EXPECT_FALSE(answer.training_state);
+    EXPECT_TRUE(answer.different.empty());
+    EXPECT_THAT(answer.not_compared,
+                ::testing::Contains(HasSubstr("a trained weight has no moment of the optimizer")));
+  }
+}
+
 TEST_F(DiffRunTest, SaysWhichStateIsNotUnderstood) {
   const Answer answer =
       Diff(RunOf("opt_gather_scatter_tp2dp2_core014"), AsFsdp("opt_fully_reshardable_dp1_core016"));
