@@ -2,6 +2,7 @@
 #ifndef CKPT_TOOLS_CKPT_INSPECT_DIFF_REPORT_H_
 #define CKPT_TOOLS_CKPT_INSPECT_DIFF_REPORT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -35,9 +36,14 @@ struct Differences {
     return !different.empty() || !is_clean(comparison->a) || !is_clean(comparison->b) ||
            !has_same_settings;
   }
-  // Both sides are training runs, and at least one is not understood.
+  // Both sides are training runs, and one is not understood, or is damaged and says no settings.
   [[nodiscard]] bool misses_run() const {
-    return comparison->a.holds_run && comparison->b.holds_run && !comparison->run;
+    if (!comparison->a.holds_run || !comparison->b.holds_run) return false;
+    if (!comparison->run) return true;
+    const bool lacks_settings = !comparison->a.no_settings.ok() || !comparison->b.no_settings.ok();
+    return lacks_settings && std::ranges::any_of(problems, [](const Problem& problem) {
+             return problem.severity == Severity::kError;
+           });
   }
 };
 

@@ -147,9 +147,16 @@ Result<std::unique_ptr<DiffSide>> DiffSide::Open(Storage& storage, const Path& p
 }
 
 Status DiffSide::SeeParameters() {
-  CKPT_ASSIGN_OR_RETURN(opened_, SeeValues(*storage_, opened_));
+  Result<std::shared_ptr<const OpenedCheckpoint>> seen = SeeValues(*storage_, opened_);
   sees_parameters_ = true;
-  return OkStatus();
+  if (seen.ok()) {
+    opened_ = *std::move(seen);
+    return OkStatus();
+  }
+  // Which values show where parameters lie, may be damaged, and the others as they were.
+  if (IsOfManifest(seen.status().kind()) && Distrust(seen.status()).ok()) return OkStatus();
+  sees_parameters_ = false;
+  return std::move(seen).status();
 }
 
 Status DiffSide::OpenUnproved() {

@@ -689,6 +689,27 @@ TEST_F(DiffRunTest, GapsOfBuffersAreNoDifference) {
   }
 }
 
+// Where parameters lie is seen in spite of the checksums that do not match.
+TEST_F(DiffRunTest, FindsAFlippedBitOfABufferUnderOtherNames) {
+  const std::string name = "opt_dp_reshardable_tp2dp2_core016";
+  ConvertOptions options = Between("torch_dist", "torch_dist", RunOf(name), "buffers");
+  options.to.choices["transformer_impl"] = "local";
+  options.to.forms["optimizer-form"] = "dp_reshardable";
+  ASSERT_THAT(Convert(options), IsOk());
+  const Path fsdp = AsFsdp(name);
+  ASSERT_TRUE(Diff(options.target, fsdp).equal);
+  const auto places = PlacesInBuffer(options.target, BufferKey(0, "exp_avg"));
+  ASSERT_THAT(places, IsOk());
+  const auto place = std::ranges::find_if_not(*places, &BufferPlace::is_gap);
+  ASSERT_NE(place, places->end());
+  FlipBit(place->file, place->offset, 0);
+  const Answer answer = Diff(options.target, fsdp);
+  ASSERT_EQ(answer.different.size(), 1U) << answer.text;
+  EXPECT_THAT(answer.different[0].key, ::testing::StartsWith("optimizer.state.exp_avg."));
+  EXPECT_EQ(answer.different[0].differing, 1);
+  EXPECT_THAT(answer.text, HasSubstr("\"kind\": \"checksum\""));
+}
+
 // Values of one side that round to no weight: the other says what lies where. If neither does, gaps
 // cannot be told from parameters.
 TEST_F(DiffRunTest, SaysWhatIsNotKnownOfBuffers) {
