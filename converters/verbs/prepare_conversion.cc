@@ -83,13 +83,32 @@ Status CountFiles(Storage& storage, const ConvertOptions& options, PreparedConve
   return OkStatus();
 }
 
+// A container of any tensors holds a run as it is stored, and the weights alone under other names.
+void WarnOfNaming(PreparedConversion& prepared) {
+  const Format& container = *prepared.to.container;
+  if (prepared.to.NamingInUse().empty() || &FormOfRun(container) == &container) return;
+  Problem warning = Warning(ErrorKind::kUnsupported,
+                            fmt::format("under the names of {} the target holds the weights of the "
+                                        "run alone",
+                                        prepared.to.NamingInUse()),
+                            prepared.model.checkpoint->path.string());
+  warning.hint = fmt::format(
+      "leave ckpt-convert's --naming out: --to {} then keeps the optimizer, under the names that "
+      "the "
+      "source has. Convert to a directory of the wanted names first",
+      container.name);
+  prepared.warnings.push_back(std::move(warning));
+}
+
 // The run of the source, if the target shall hold it; `prepared.model` becomes the weights that the
 // target holds as the model's.
 Result<std::optional<TrainingState>> FindRun(Storage& storage, const ConvertOptions& options,
                                              PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
   const RunFormat* const run = prepared.to.container->run;
-  if (run == nullptr || options.weights_only || !HoldsRun(*model.checkpoint)) {
+  if (options.weights_only || !HoldsRun(*model.checkpoint)) return std::optional<TrainingState>();
+  if (run == nullptr) {
+    WarnOfNaming(prepared);
     return std::optional<TrainingState>();
   }
   const auto refuse = [&](std::string_view option, std::string_view why) {

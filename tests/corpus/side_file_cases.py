@@ -117,7 +117,7 @@ CONFIGS = {
     "nan": ('{"model_type":"llama","hidden_size":NaN}', "bad_metadata"), "no-type": ("{}", "unsupported"),
     "type-number": ('{"model_type":7}', "unsupported"), "type-path": ('{"model_type":"../../x"}', "unsupported"),
     "layers-negative": ('{"model_type":"llama","num_hidden_layers":-1,"hidden_size":8,"num_attention_heads":2,"vocab_size":4,"intermediate_size":8}', "bad_metadata"),
-    "layers-huge": ('{"model_type":"llama","num_hidden_layers":4611686018427387904,"hidden_size":8,"num_attention_heads":2,"vocab_size":4,"intermediate_size":8}', "resource"),
+    "layers-huge": ('{"model_type":"llama","num_hidden_layers":4611686018427387904,"hidden_size":8,"num_attention_heads":2,"vocab_size":4,"intermediate_size":8}', "shape_mismatch"),
     "heads-zero": ('{"model_type":"llama","num_hidden_layers":1,"hidden_size":8,"num_attention_heads":0,"vocab_size":4,"intermediate_size":8}', "bad_metadata"),
     "key-twice": ('{"model_type":"llama","model_type":"qwen3"}', "bad_metadata"),
 }

@@ -429,8 +429,8 @@ void PrintDifferences(const Differences& findings, cli::Streams& streams) {
                                                               : "equal";
   streams.out.Write(
       fmt::format("{}: {} tensors compared as {}; different: {}, only in A: {}, only in B: {}\n",
-                  verdict, comparison.pairs.size(), compared,
-                  findings.different.size(), comparison.a.only.size(), comparison.b.only.size()));
+                  verdict, comparison.pairs.size(), compared, findings.different.size(),
+                  comparison.a.only.size(), comparison.b.only.size()));
 }
 
 }  // namespace ckpt::inspect

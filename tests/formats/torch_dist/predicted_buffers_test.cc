@@ -93,11 +93,12 @@ class PredictedBuffersTest : public ::testing::Test {
     return parts;
   }
   // Why it is refused.
-  void ExpectRefused(ErrorKind kind, const std::string& what) const {
+  void ExpectRefused(ErrorKind kind, const std::string& what,
+                     const std::string& hint = "fully_reshardable") const {
     const auto predicted = Predict();
     ASSERT_THAT(predicted, FailsWith(kind)) << what;
     EXPECT_THAT(predicted.status().first().tensor, HasSubstr(what));
-    EXPECT_THAT(predicted.status().first().hint, HasSubstr("fully_reshardable"));
+    EXPECT_THAT(predicted.status().first().hint, HasSubstr(hint));
   }
 
   std::vector<TargetTensor> tensors_;
@@ -266,10 +267,10 @@ TEST_F(PredictedBuffersTest, RefuseWeightsOfAnotherDtypeThanTheModels) {
   Add("decoder.final_layernorm.weight", {8}, DType::kFloat32);  // some stay float32
   EXPECT_THAT(Predict(), IsOk());
   args_["bf16"] = false;
-  ExpectRefused(ErrorKind::kUnsupported, "embedding.word_embeddings.weight");
+  ExpectRefused(ErrorKind::kUnsupported, "embedding.word_embeddings.weight", "--dtype float32");
   args_["bf16"] = true;
   for (TargetTensor& tensor : tensors_) tensor.dtype = DType::kFloat32;
-  ExpectRefused(ErrorKind::kUnsupported, "weight");
+  ExpectRefused(ErrorKind::kUnsupported, "weight", "--dtype bfloat16");
 }
 
 TEST_F(PredictedBuffersTest, RefuseAnotherNumberOfLayersThanThereIs) {
