@@ -23,6 +23,7 @@
 #include "core/exec/internal/journal.h"
 #include "core/exec/internal/output_file.h"
 #include "core/exec/internal/prepare_output.h"
+#include "core/exec/internal/read_back.h"
 #include "core/exec/nest_reader.h"
 #include "core/exec/task_pool.h"
 #include "core/io/checksummed_read.h"
@@ -100,6 +101,7 @@ class Execution {
   Result<std::uint64_t> BudgetOfMostBytes() const;
   Result<std::size_t> CountWorkers() const;
   Status ReadBack(std::size_t tensor, Worker& worker);
+  Status ReadBack(const std::vector<WriteLiteral>& literals) const;
   using BatchFunction = std::function<Status(const Batch& batch, std::size_t worker)>;
   Status WriteAndReadBack(const std::vector<Batch>& batches,
                           const std::vector<std::unique_ptr<Worker>>& workers,
@@ -386,20 +388,16 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
 // Reads the items of a tensor where they were written, and compares their bytes with its digest.
 Status Execution::ReadBack(std::size_t tensor, Worker& worker) {
   const TargetTensor& target = plan_.write.tensors[tensor];
+  const MutableByteSpan buffer =
+      worker.gathered.First(std::min(kMaxReadBackBytes, worker.window_bytes));
   Hasher hasher(HashAlgorithm::kXxh3);
   for (std::size_t i = first_item_[tensor]; i < first_item_[tensor + 1]; ++i) {
     const WriteItem& item = plan_.write.items[i];
-    // A file that was opened before it was written may show what was in it then.
     CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file,
                           storage_.Open(directory_ / plan_.write.files[item.file].name));
-    std::uint64_t at = item.payload_offset;
-    for (std::uint64_t left = item.payload_bytes; left != 0;) {
-      const MutableByteSpan block =
-          worker.gathered.First(std::min({left, kMaxReadBackBytes, worker.window_bytes}));
-      CKPT_RETURN_IF_ERROR(file->ReadAt(at, block));
-      hasher.Update(block);
-      at += block.size();
-      left -= block.size();
+    if (Status same = ReadBackItem(*file, *plan_.write.framing, target, item, buffer, hasher);
+        !same.ok()) {
+      return std::move(same).Tensor(target.key);
     }
   }
   const std::string actual = hasher.Finish();
@@ -409,6 +407,18 @@ Status Execution::ReadBack(std::size_t tensor, Worker& worker) {
       .Tensor(target.key)
       .Expected(result_.tensor_xxh3[tensor])
       .Actual(actual);
+}
+
+// The same for bytes of the plan that belong to no tensor.
+Status Execution::ReadBack(const std::vector<WriteLiteral>& literals) const {
+  if (!ReadsBack()) return OkStatus();
+  Bytes buffer(kMinWindowBytes);
+  for (const WriteLiteral& literal : literals) {
+    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file,
+                          storage_.Open(directory_ / plan_.write.files[literal.file].name));
+    CKPT_RETURN_IF_ERROR(ReadBackBytes(*file, literal.offset_bytes, literal.bytes, buffer));
+  }
+  return OkStatus();
 }
 
 // Threads that each write the next tensor read what lies in one tensor of the source by turns. What
@@ -567,6 +577,7 @@ Status Execution::WriteIndex() {
     written += literal.bytes.size();
   }
   for (const std::uint32_t file : late.files) CKPT_RETURN_IF_ERROR(files_[file]->PartDone());
+  CKPT_RETURN_IF_ERROR(ReadBack(literals));
   const MutexLock lock(mutex_);
   result_.bytes_written += written;
   return OkStatus();
@@ -625,6 +636,7 @@ Result<ExecuteResult> Execution::Run() {
   CKPT_RETURN_IF_ERROR(WriteTensors());
   CKPT_RETURN_IF_ERROR(WriteIndex());
   CKPT_RETURN_IF_ERROR(FinishFiles());
+  CKPT_RETURN_IF_ERROR(ReadBack(plan_.write.literals));
   if (options_.worker) CKPT_RETURN_IF_ERROR(journal_->Sync());
   if (Makes(0)) CKPT_RETURN_IF_ERROR(CopySideFiles());
   const MutexLock lock(mutex_);

@@ -41,8 +41,9 @@ struct ExecuteOptions {
   // resumes from the journals of all. A journal that is there already is resumed. Of a compressed
   // plan, no other process may write into the same files. Nothing: all.
   std::optional<WorkerPart> worker = {};
-  // Read every tensor back while further ones are written, and compare it with what was written.
-  // Only what is neither compressed, shared with other processes, nor resumed is read so.
+  // Read every tensor back while further ones are written, and compare it, and what its format puts
+  // around it, with what was written; the rest of the files at the end. Only what is neither
+  // compressed, shared with other processes, nor resumed is read so.
   bool reads_back = false;
   // Tensors of the source (positions in its index) whose bytes are best read in order, because
   // someone digests them. One thread then writes what begins with elements of one of them, tensor

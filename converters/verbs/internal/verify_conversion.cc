@@ -201,7 +201,9 @@ std::vector<WrittenTensor> WrittenTensors(const ConversionPlan& plan, const Exec
 }
 
 // The digest of a tensor of the result: that of a stored one, or that of the source's tensor whose
-// bytes, as they were read, all went into stored tensors from which they are read back.
+// bytes, by both layouts, all went into stored tensors from which they are read back. The second is
+// not computed of the result's bytes: it takes for granted that the bytes that were read became those
+// that were written as the layout says.
 FindDigest DigestsOfResult(std::vector<WrittenTensor> written, const CheckpointIndex& index,
                            const CheckpointIndex& source, const DigestingSource& read) {
   return [written = std::move(written), &index, &source, &read](

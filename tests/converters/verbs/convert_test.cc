@@ -266,16 +266,21 @@ TEST_F(ConvertTest, DigestsTheSourceWhileItIsReadToBeCast) {
 // A disk that returns another byte of the target than was written.
 class LyingStorage final : public ForwardingStorage {
  public:
-  using ForwardingStorage::ForwardingStorage;
+  // `files`: the end of their names.
+  explicit LyingStorage(Storage& behind, std::string files = ".distcp")
+      : ForwardingStorage(behind), files_(std::move(files)) {}
 
   Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
     CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, behind().Open(path));
-    if (path.extension() != ".distcp") return file;
+    if (!path.string().ends_with(files_)) return file;
     Bytes content(file->size_bytes());
     CKPT_RETURN_IF_ERROR(file->ReadAt(0, content));
     content[content.size() / 2] ^= std::byte{1};
     return MakeMemoryFile(path.string(), std::move(content));
   }
+
+ private:
+  const std::string files_;
 };
 
 TEST_F(ConvertTest, ReadsBackWhatItWrote) {
@@ -290,6 +295,13 @@ TEST_F(ConvertTest, ReadsBackWhatItWrote) {
     options.verify = false;
     EXPECT_THAT(Convert(storage, options), IsOk());
   }
+}
+
+// A byte of the index may change without changing what the index says; the manifest then refuses it.
+TEST_F(ConvertTest, ReadsBackWhatBelongsToNoTensor) {
+  ConvertOptions options = ToFsdp(Golden("gptoss-bf16"));
+  LyingStorage storage(PosixStorage(), "release/.metadata");
+  EXPECT_THAT(Convert(storage, options), FailsWith(ErrorKind::kValueMismatch));
 }
 
 // Notes the phases of a conversion and how much of each was done.
