@@ -586,6 +586,11 @@ Status Execution::WriteIndex() {
 Status Execution::CopySideFiles() {
   for (const WriteCopy& copy : plan_.write.copies) {
     CKPT_ASSIGN_OR_RETURN(ManifestFile written, CopySideFile(storage_, copy, directory_));
+    if (ReadsBack()) {
+      CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file,
+                            storage_.Open(directory_ / copy.name));
+      CKPT_RETURN_IF_ERROR(ReadBackFile(*file, written));
+    }
     Report(copy.name, 0);
     const MutexLock lock(mutex_);
     result_.bytes_read += written.size_bytes;

@@ -1,8 +1,11 @@
 #include "core/exec/internal/read_back.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include <fmt/format.h>
+
+#include "core/io/checksummed_read.h"
 
 namespace ckpt {
 
@@ -43,6 +46,20 @@ Status ReadBackBytes(const ReadableFile& file, std::uint64_t offset_bytes, ByteS
     at += block.size();
   }
   return OkStatus();
+}
+
+Status ReadBackFile(const ReadableFile& file, const ManifestFile& written) {
+  bool is_same = file.size_bytes() == written.size_bytes;
+  Bytes block;
+  for (std::size_t b = 0; is_same && b < written.block_crc32c.size(); ++b) {
+    const std::uint64_t at = b * kManifestBlockBytes;
+    block.resize(std::min(kManifestBlockBytes, written.size_bytes - at));
+    CKPT_ASSIGN_OR_RETURN(const std::uint32_t crc32c, ReadAtWithCrc32c(file, at, block));
+    is_same = crc32c == written.block_crc32c[b];
+  }
+  if (is_same) return OkStatus();
+  return Error(ErrorKind::kValueMismatch, "the file read back is not what was written")
+      .File(file.name());
 }
 
 }  // namespace ckpt

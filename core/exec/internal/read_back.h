@@ -9,6 +9,7 @@
 #include "core/base/status.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/io/storage.h"
+#include "core/manifest/manifest.h"
 
 namespace ckpt {
 
@@ -22,6 +23,9 @@ Status ReadBackItem(const ReadableFile& file, const ItemFraming& framing,
 // `written` must lie at this offset. Errors: as above.
 Status ReadBackBytes(const ReadableFile& file, std::uint64_t offset_bytes, ByteSpan written,
                      MutableByteSpan buffer);
+
+// `written`: the name, the size and the checksums of the whole file. Errors: as above.
+Status ReadBackFile(const ReadableFile& file, const ManifestFile& written);
 
 }  // namespace ckpt
 

@@ -40,21 +40,23 @@ class KeyAndCrc final : public ItemFraming {
   [[nodiscard]] bool needs_crc32() const override { return true; }
 };
 
-// Flips a bit of one byte of every file that is opened to be read.
+// Flips a bit of one byte of the files with such names, where they are read.
 class LyingStorage final : public ForwardingStorage {
  public:
-  LyingStorage(Storage& behind, std::uint64_t byte) : ForwardingStorage(behind), byte_(byte) {}
+  LyingStorage(Storage& behind, std::uint64_t byte, std::string files)
+      : ForwardingStorage(behind), byte_(byte), files_(std::move(files)) {}
 
   Result<std::shared_ptr<const ReadableFile>> Open(const Path& path) override {
     CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file, behind().Open(path));
     Bytes content(file->size_bytes());
     CKPT_RETURN_IF_ERROR(file->ReadAt(0, content));
-    if (byte_ < content.size()) content[byte_] ^= std::byte{1};
+    if (path.string().ends_with(files_) && byte_ < content.size()) content[byte_] ^= std::byte{1};
     return MakeMemoryFile(path.string(), std::move(content));
   }
 
  private:
   const std::uint64_t byte_;
+  const std::string files_;
 };
 
 // A literal, and two tensors, one with two items.
@@ -93,10 +95,13 @@ class ReadBackTest : public ::testing::Test {
     end_ += plan_.write.items.back().size_bytes;
   }
 
-  [[nodiscard]] Result<ExecuteResult> Run(std::uint64_t lying_byte) const {
+  // `lies_about`: the end of the files' names.
+  [[nodiscard]] Result<ExecuteResult> Run(std::uint64_t lying_byte,
+                                          std::string lies_about = "data") const {
     const std::unique_ptr<Storage> memory = MakeMemoryStorage();
     EXPECT_THAT(memory->MakeDirectories("/to"), IsOk());
-    LyingStorage storage(*memory, lying_byte);
+    EXPECT_THAT(WriteSmallFile(*memory, "/beside", Bytes(4)), IsOk());
+    LyingStorage storage(*memory, lying_byte, std::move(lies_about));
     return Execute(plan_, *source_, storage, "/to", {.reads_back = true});
   }
 
@@ -126,6 +131,12 @@ TEST_F(ReadBackTest, NoticesLateBytes) {
                             }};
   EXPECT_THAT(Run(late + 2), IsOk());
   EXPECT_THAT(Run(late + 1), FailsWith(ErrorKind::kValueMismatch));
+}
+
+TEST_F(ReadBackTest, NoticesSideFiles) {
+  plan_.write.copies = {{.from = "/beside", .name = "copied"}};
+  EXPECT_THAT(Run(4, "copied"), IsOk());
+  EXPECT_THAT(Run(3, "copied"), FailsWith(ErrorKind::kValueMismatch));
 }
 
 }  // namespace
