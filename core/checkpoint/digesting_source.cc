@@ -30,18 +30,15 @@ class DigestingSource::Stream {
     const MutexLock lock(mutex_);
     if (at >= size_bytes_) return;
     bytes = bytes.first(std::min<std::uint64_t>(bytes.size(), size_bytes_ - at));
-    // What lies behind a gap has to be read again behind what is in it.
-    if (at != next_) is_read_once_ = false;
     if (at > next_ || bytes.size() <= next_ - at) return;
     hasher_.Update(bytes.subspan(next_ - at));
     next_ = at + bytes.size();
     if (next_ == size_bytes_) hex_ = hasher_.Finish();
   }
 
-  [[nodiscard]] std::optional<SeenDigest> Digest() CKPT_EXCLUDES(mutex_) {
+  [[nodiscard]] std::optional<std::string> Digest() CKPT_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
-    if (hex_.empty()) return std::nullopt;
-    return SeenDigest{.hex = hex_, .is_read_once = is_read_once_};
+    return hex_.empty() ? std::nullopt : std::optional(hex_);
   }
 
  private:
@@ -49,7 +46,6 @@ class DigestingSource::Stream {
   Mutex mutex_;
   Hasher hasher_ CKPT_GUARDED_BY(mutex_);
   std::uint64_t next_ CKPT_GUARDED_BY(mutex_) = 0;
-  bool is_read_once_ CKPT_GUARDED_BY(mutex_) = true;
   std::string hex_ CKPT_GUARDED_BY(mutex_);  // empty until all was seen
 };
 
@@ -86,7 +82,7 @@ DigestingSource::DigestingSource(const CheckpointSource& below,
   }
 }
 
-std::optional<SeenDigest> DigestingSource::Digest(std::uint32_t tensor) const {
+std::optional<std::string> DigestingSource::Digest(std::uint32_t tensor) const {
   const auto found = streams_.find(tensor);
   return found == streams_.end() ? std::nullopt : found->second->Digest();
 }

@@ -14,12 +14,6 @@
 
 namespace ckpt {
 
-// What was seen of a tensor's bytes.
-struct SeenDigest {
-  std::string hex;            // as DigestTensor computes it
-  bool is_read_once = false;  // no byte was read a second time, so all readers got these bytes
-};
-
 // Shows the checkpoint below as it is. A digest needs a tensor's bytes from the first to the last:
 // if they are read in this order, by however many readers, whatever these want of them, nobody has
 // to read them again for it. A part that is read a second time does not count again.
@@ -29,9 +23,9 @@ class DigestingSource final : public CheckpointSource {
   DigestingSource(const CheckpointSource& below, std::span<const std::uint32_t> tensors,
                   HashAlgorithm algorithm);
 
-  // Nothing if the tensor was not read in order, or not all of it; if its bytes do not lie in one
+  // As DigestTensor computes it (hex). Nothing if the tensor was not read in order, or not all of it; if its bytes do not lie in one
   // chunk as they are digested; or if it is none of `tensors`. REQUIRES: nobody reads.
-  [[nodiscard]] std::optional<SeenDigest> Digest(std::uint32_t tensor) const;
+  [[nodiscard]] std::optional<std::string> Digest(std::uint32_t tensor) const;
 
   [[nodiscard]] const CheckpointIndex& index() const override { return below_.index(); }
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;

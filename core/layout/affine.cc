@@ -10,8 +10,6 @@
 namespace ckpt::layout {
 namespace {
 
-constexpr std::int64_t kMaxBoxes = 4096;  // into which one nest is cut
-
 // The two sides of a nest differ only in the members that they use.
 struct TargetSide {
   static Dims& Origin(Nest& nest) { return nest.target_origin; }
@@ -186,52 +184,6 @@ bool IsMixedRadix(std::vector<Loop> loops, int dim) {
   return true;
 }
 
-// The loops along each source dim of a nest whose source elements fill a box; null: one index.
-std::vector<const Loop*> LoopsOfBox(const Nest& nest) {
-  std::vector<const Loop*> loops(nest.source_origin.size());
-  for (const Loop& loop : nest.loops) loops[static_cast<std::size_t>(loop.source_dim)] = &loop;
-  return loops;
-}
-
-// Cuts a nest into nests whose source elements fill boxes: all their source steps are 1.
-void CutIntoBoxes(Nest nest, std::vector<Nest>& boxes) {
-  const auto found =
-      std::ranges::find_if(nest.loops, [](const Loop& loop) { return loop.source_step != 1; });
-  if (found == nest.loops.end()) {
-    boxes.push_back(std::move(nest));
-    return;
-  }
-  const Loop loop = *found;
-  nest.loops.erase(found);
-  for (std::int64_t i = 0; i < loop.extent; ++i) {
-    Nest part = nest;
-    Advance(part, loop, i);
-    CutIntoBoxes(std::move(part), boxes);
-  }
-}
-
-// `inner`, whose target elements lie in the box that `outer` reads, with the targets of `outer`.
-Nest MoveTargets(const Nest& outer, const Nest& inner) {
-  const std::vector<const Loop*> loops = LoopsOfBox(outer);
-  Nest moved = {.source = inner.source,
-                .target_origin = outer.target_origin,
-                .source_origin = inner.source_origin,
-                .loops = {}};
-  for (std::size_t d = 0; d < loops.size(); ++d) {
-    if (loops[d] == nullptr) continue;
-    moved.target_origin[static_cast<std::size_t>(loops[d]->target_dim)] +=
-        (inner.target_origin[d] - outer.source_origin[d]) * loops[d]->target_step;
-  }
-  for (Loop loop : inner.loops) {
-    const Loop& along = *loops[static_cast<std::size_t>(loop.target_dim)];
-    loop.target_dim = along.target_dim;
-    loop.target_step *= along.target_step;
-    moved.loops.push_back(loop);
-  }
-  Normalize(moved);
-  return moved;
-}
-
 }  // namespace
 
 std::int64_t Volume(const Nest& nest) {
@@ -304,23 +256,6 @@ std::vector<Nest> JoinNests(std::vector<Nest> nests) {
     joined.push_back(std::move(nests[i++]));
   }
   return joined;
-}
-
-std::optional<std::vector<Nest>> ComposeNests(const Nest& outer, const Nest& inner) {
-  std::int64_t num_boxes = 1;
-  for (const Loop& loop : outer.loops) {
-    if (loop.source_step != 1) num_boxes *= std::min(loop.extent, kMaxBoxes + 1);
-    if (num_boxes > kMaxBoxes) return std::nullopt;
-  }
-  std::vector<Nest> boxes;
-  CutIntoBoxes(outer, boxes);
-  std::vector<Nest> composed;
-  for (const Nest& box : boxes) {
-    for (const Nest& part : ClipToTarget(inner, SourceBounds(box))) {
-      composed.push_back(MoveTargets(box, part));
-    }
-  }
-  return composed;
 }
 
 Box TargetBounds(const Nest& nest) { return Bounds<TargetSide>(nest); }

@@ -5,7 +5,6 @@
 #define CKPT_CORE_LAYOUT_AFFINE_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -68,10 +67,6 @@ void Normalize(Nest& nest);
 // The same copies in fewer nests: neighbours that differ by equal distances along one dim of each
 // side, as gate and up of interleaved columns do, become one nest with a loop more.
 [[nodiscard]] std::vector<Nest> JoinNests(std::vector<Nest> nests);
-
-// What `outer` copies of what `inner` copied: `outer` reads the tensor that `inner` writes. Exact,
-// as ClipToTarget. Nothing: it would take thousands of nests. REQUIRES: `outer` is no zero fill.
-[[nodiscard]] std::optional<std::vector<Nest>> ComposeNests(const Nest& outer, const Nest& inner);
 
 // The smallest box that holds every target (source) element of the nest.
 [[nodiscard]] Box TargetBounds(const Nest& nest);

@@ -23,7 +23,7 @@
 #include "core/layout/affine.h"
 #include "core/manifest/read_manifest.h"
 #include "core/manifest/verify_manifest.h"
-#include "core/plan/round_trip.h"
+#include "core/plan/as_stored.h"
 #include "core/tensor/cast.h"
 #include "formats/registry/registry.h"
 
@@ -172,51 +172,33 @@ FindDigest DigestsOfSource(const KnownDigests& streamed, const CheckpointIndex& 
                                     DimsView shape) -> std::optional<std::string> {
     if (std::optional<std::string> known = streamed.Find(recipe, shape)) return known;
     const auto stored = TensorAsStored(recipe, shape, index);
-    const std::optional<SeenDigest> seen = stored ? read.Digest(*stored) : std::nullopt;
-    return seen ? std::optional(seen->hex) : std::nullopt;
+    return stored ? read.Digest(*stored) : std::nullopt;
   };
 }
 
-// A tensor of the result, as it was written.
-struct WrittenTensor {
-  std::string hex;                     // of its bytes; empty if it is not known
-  const TensorRecipe* made = nullptr;  // of the source; null if it was cast, or is not known
-};
-
-// By the positions at which `index` has them. REQUIRES: `index` is of a result that was compared with
-// what was written.
-std::vector<WrittenTensor> WrittenTensors(const ConversionPlan& plan, const ExecuteResult& executed,
-                                          const CheckpointIndex& index) {
-  std::vector<WrittenTensor> written(index.tensors().size());
+// The digests of the result's tensors as they were written, by the positions at which `index` has
+// them; empty where it is not known. REQUIRES: `index` is of a result that was compared with what was
+// written.
+std::vector<std::string> WrittenDigests(const ConversionPlan& plan, const ExecuteResult& executed,
+                                        const CheckpointIndex& index) {
+  std::vector<std::string> written(index.tensors().size());
   if (executed.resumed_tensors != 0) return written;
   for (std::size_t t = 0; t < plan.recipes.size(); ++t) {
-    const TargetTensor& tensor = plan.write.tensors[t];
-    const GlobalTensor* const found = index.FindTensor(tensor.key);
+    const GlobalTensor* const found = index.FindTensor(plan.write.tensors[t].key);
     if (found == nullptr) continue;
-    const bool is_cast = plan.recipes[t].source_dtype != tensor.dtype;
-    written[static_cast<std::size_t>(found - index.tensors().data())] = {
-        .hex = executed.tensor_xxh3[t], .made = is_cast ? nullptr : &plan.recipes[t]};
+    written[static_cast<std::size_t>(found - index.tensors().data())] = executed.tensor_xxh3[t];
   }
   return written;
 }
 
-// The digest of a tensor of the result: that of a stored one, or that of the source's tensor whose
-// bytes, by both layouts, all went into stored tensors from which they are read back. The second is
-// not computed of the result's bytes: it takes for granted that the bytes that were read became those
-// that were written as the layout says.
-FindDigest DigestsOfResult(std::vector<WrittenTensor> written, const CheckpointIndex& index,
-                           const CheckpointIndex& source, const DigestingSource& read) {
-  return [written = std::move(written), &index, &source, &read](
-             const TensorRecipe& recipe, DimsView shape) -> std::optional<std::string> {
-    if (const auto stored = TensorAsStored(recipe, shape, index)) {
-      const std::string& hex = written[*stored].hex;
-      return hex.empty() ? std::nullopt : std::optional(hex);
-    }
-    const std::optional<TensorRecipe> through =
-        ThroughTarget(recipe, [&](std::uint32_t position) { return written[position].made; });
-    const auto given = through ? TensorAsStored(*through, shape, source) : std::nullopt;
-    const std::optional<SeenDigest> seen = given ? read.Digest(*given) : std::nullopt;
-    return seen && seen->is_read_once ? std::optional(seen->hex) : std::nullopt;
+// The digest of a tensor of the result that it stores as it is. Of others it is computed of the
+// result's bytes: only so a mistake in what the layout says, or in the copying, is seen.
+FindDigest DigestsOfResult(std::vector<std::string> written, const CheckpointIndex& index) {
+  return [written = std::move(written), &index](const TensorRecipe& recipe,
+                                                DimsView shape) -> std::optional<std::string> {
+    const auto stored = TensorAsStored(recipe, shape, index);
+    if (!stored || written[*stored].empty()) return std::nullopt;
+    return written[*stored];
   };
 }
 
@@ -368,8 +350,7 @@ Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConvers
   if (compares_stored) {
     const CheckpointIndex& index = written.source().index();
     CKPT_RETURN_IF_ERROR(CompareWithWritten(prepared, executed, written.source(), options));
-    digest_options.known = DigestsOfResult(WrittenTensors(prepared.plan, executed, index), index,
-                                           prepared.model.source().index(), read);
+    digest_options.known = DigestsOfResult(WrittenDigests(prepared.plan, executed, index), index);
   }
   CKPT_ASSIGN_OR_RETURN(const ModelDigest target, DigestModel(written, digest_options));
   digest_options.phase = "verify source";

@@ -16,7 +16,6 @@
 #include "converters/verbs/model_source.h"
 #include "converters/verbs/target_space.h"
 #include "core/io/forwarding_storage.h"
-#include "core/io/staging_name.h"
 #include "core/manifest/manifest_text.h"
 #include "core/manifest/verify_manifest.h"
 #include "formats/registry/registry.h"
@@ -225,28 +224,6 @@ TEST_F(ConvertTest, DigestsTheSourceWhileItIsRead) {
       EXPECT_EQ(report->source_digest, DigestAsHf(source));
       EXPECT_EQ(report->target_digest, DigestAsHf(options.target));
     }
-  }
-}
-
-// What was read back of its tensors says that it gives back the source's.
-TEST_F(ConvertTest, ReadsTheTargetOnceToProveIt) {
-  for (const char* const name : {"gptoss-bf16", "qwen2-bf16"}) {
-    ConvertOptions options = Between("hf", "safetensors", Golden(name), name);
-    options.to.naming = "fsdp_dtensor";
-    testing::CountingStorage target(PosixStorage(), StagingOf(options.target));
-    const auto report = Convert(target, options);
-    ASSERT_THAT(report, IsOk());
-    EXPECT_LT(target.bytes_read(), report->target_bytes * 9 / 8) << name;
-    EXPECT_EQ(report->target_digest, DigestAsHf(Golden(name)));
-
-    ConvertOptions back =
-        Between("fsdp_dtensor", "hf", options.target, std::string(name) + "-back");
-    testing::CountingStorage again(PosixStorage(), StagingOf(back.target) / "model.safetensors");
-    const auto returned = Convert(again, back);
-    ASSERT_THAT(returned, IsOk());
-    EXPECT_LT(again.bytes_read(), returned->target_bytes * 9 / 8) << name;
-    EXPECT_EQ(Content(back.target / "model.safetensors"),
-              Content(Golden(name) / "model.safetensors"));
   }
 }
 

@@ -107,36 +107,6 @@ TEST(AffineProperty, ClippingKeepsExactlyTheElementsInTheBox) {
   }
 }
 
-TEST(AffineProperty, ComposingFollowsEveryElementThroughBoth) {
-  std::mt19937_64 rng(5);
-  std::size_t met = 0;
-  for (int i = 0; i < 4000; ++i) {
-    Nest outer = RandomNest(rng);
-    Nest inner = RandomNest(rng);
-    while (inner.target_origin.size() != outer.source_origin.size()) inner = RandomNest(rng);
-    Normalize(outer);
-    Normalize(inner);
-    Pairs want;
-    for (const auto& [last, middle] : PairsOf({outer})) {
-      for (const auto& [to, from] : PairsOf({inner})) {
-        if (to == middle) want.emplace(last, from);
-      }
-    }
-    met += want.size();
-    const auto composed = ComposeNests(outer, inner);
-    ASSERT_TRUE(composed);
-    ASSERT_EQ(PairsOf(*composed), want) << FormatNest(outer) << " of " << FormatNest(inner);
-  }
-  EXPECT_GT(met, 4000U);
-}
-
-TEST(ComposeNests, GivesUpWhereItWouldTakeThousands) {
-  const Nest outer = {0, {0}, {0}, {{10'000, 0, 1, 0, 2}}};
-  EXPECT_FALSE(ComposeNests(outer, IdentityNest(0, Dims{20'000})));
-  const Nest fewer = {0, {0}, {0}, {{1'000, 0, 1, 0, 2}}};
-  EXPECT_EQ(ComposeNests(fewer, IdentityNest(0, Dims{20'000}))->size(), 1'000U);
-}
-
 // Every iteration of one loop as a nest of its own.
 std::vector<Nest> Unrolled(const Nest& nest, std::size_t which) {
   Nest one = nest;

@@ -1,9 +1,6 @@
-#include "core/plan/round_trip.h"
+#include "core/plan/as_stored.h"
 
 #include <algorithm>
-#include <iterator>
-#include <utility>
-#include <vector>
 
 #include "core/layout/affine.h"
 
@@ -30,20 +27,6 @@ std::optional<std::uint32_t> TensorAsStored(const TensorRecipe& recipe, DimsView
     return nest.source == position && KeepsPlaces(nest);
   });
   return is_as_stored ? std::optional(position) : std::nullopt;
-}
-
-std::optional<TensorRecipe> ThroughTarget(const TensorRecipe& read, const MadeOf& made_of) {
-  TensorRecipe through = {.nests = {}, .source_dtype = read.source_dtype};
-  for (const layout::Nest& outer : read.nests) {
-    const TensorRecipe* const made = outer.is_zero_fill() ? nullptr : made_of(outer.source);
-    if (made == nullptr || made->source_dtype != read.source_dtype) return std::nullopt;
-    for (const layout::Nest& inner : made->nests) {
-      std::optional<std::vector<layout::Nest>> parts = layout::ComposeNests(outer, inner);
-      if (!parts) return std::nullopt;
-      std::ranges::move(*parts, std::back_inserter(through.nests));
-    }
-  }
-  return through;
 }
 
 }  // namespace ckpt
