@@ -56,6 +56,12 @@ constexpr std::array<KnownNaming, 4> kNamings = {
 
 }  // namespace
 
+std::string OptionOf(std::string_view choice) {
+  std::string option = "--" + std::string(choice);
+  std::ranges::replace(option, '_', '-');
+  return option;
+}
+
 std::span<const KnownNaming> KnownNamings() { return kNamings; }
 
 const KnownNaming& PublishedNaming() { return kNamings.front(); }

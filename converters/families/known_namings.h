@@ -4,6 +4,7 @@
 #define CKPT_CONVERTERS_FAMILIES_KNOWN_NAMINGS_H_
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "core/base/result.h"
@@ -20,6 +21,9 @@ struct NamingChoice {
   std::string_view purpose = {};                  // for the help; empty: people are not asked
   std::span<const std::string_view> values = {};  // that people can ask for
 };
+
+// The option that asks for the choice of this name: "--expert-layout" of "expert_layout".
+[[nodiscard]] std::string OptionOf(std::string_view choice);
 
 struct KnownNaming {
   std::string_view name;  // in the tables

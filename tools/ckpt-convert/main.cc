@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include "converters/families/known_namings.h"
 #include "converters/verbs/target.h"
+#include "core/base/units.h"
 #include "core/base/wildcard.h"
 #include "core/codec/zstd.h"
 #include "core/exec/workers.h"
@@ -75,13 +77,6 @@ std::vector<const Format*> TargetsOf(const ConvertVerb& verb) {
   return formats;
 }
 
-// "--expert-layout" of the name "expert_layout".
-std::string OptionOf(std::string_view name) {
-  std::string option = "--" + std::string(name);
-  std::ranges::replace(option, '_', '-');
-  return option;
-}
-
 // Options for the forms of the namings that the target may have. Namings may share a choice.
 void AddNamingChoices(CLI::App& app, const ConvertVerb& verb, Words& words) {
   std::map<std::string, std::vector<std::string>> values_of;
@@ -131,7 +126,11 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
       ->check(RefuseEmpty)
       ->needs("--dtype")
       ->option_text("REGEX");
-  AddByteSize(app, "--max-shard-size", command.options.max_shard_bytes, "Largest data file");
+  AddByteSize(app, "--max-shard-size", command.options.max_shard_bytes, "Largest data file")
+      ->check([](const std::string& word) {
+        const Result<std::uint64_t> bytes = ParseByteSize(word);
+        return bytes.ok() && *bytes == 0 ? std::string("a file's size must be > 0") : std::string();
+      });
   app.add_option("--files", command.options.files, "Number of data files [by size]")
       ->check(CLI::Range(1, 100000))
       ->option_text("N")

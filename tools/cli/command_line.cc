@@ -151,18 +151,20 @@ std::string RefuseEmpty(const std::string& word) {
   return word.empty() ? "a pattern must not be empty" : "";
 }
 
-void AddByteSize(CLI::App& app, const std::string& names, std::uint64_t& value,
-                 const std::string& help) {
+CLI::Option* AddByteSize(CLI::App& app, const std::string& names, std::uint64_t& value,
+                         const std::string& help) {
   const auto parse = [&value](const CLI::results_t& words) {
     const Result<std::uint64_t> bytes = ParseByteSize(words.front());
     if (!bytes.ok()) return false;
     value = *bytes;
     return true;
   };
-  app.add_option(names, parse, help)->option_text("SIZE")->check([](const std::string& word) {
-    const Result<std::uint64_t> bytes = ParseByteSize(word);
-    return bytes.ok() ? std::string() : bytes.status().first().message;
-  });
+  return app.add_option(names, parse, help)
+      ->option_text("SIZE")
+      ->check([](const std::string& word) {
+        const Result<std::uint64_t> bytes = ParseByteSize(word);
+        return bytes.ok() ? std::string() : bytes.status().first().message;
+      });
 }
 
 void AddExamples(CLI::App& app, std::span<const std::string> commands) {

@@ -14,7 +14,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace ckpt::cli {
 
@@ -35,8 +36,8 @@ void AddReadingOptions(CLI::App& app, CommonOptions& options);
 // For CLI::Option::check: "" is not a pattern, and does not mean "all".
 std::string RefuseEmpty(const std::string& word);
 // An option that takes "64MiB", "1GB" or plain bytes.
-void AddByteSize(CLI::App& app, const std::string& names, std::uint64_t& value,
-                 const std::string& help);
+CLI::Option* AddByteSize(CLI::App& app, const std::string& names, std::uint64_t& value,
+                         const std::string& help);
 // Examples at the end of a help page, one command per line.
 void AddExamples(CLI::App& app, std::span<const std::string> commands);
 
