@@ -55,7 +55,8 @@ class SettingsReader {
   // A number of bytes, or a text such as "64MiB".
   std::uint64_t ByteSize(std::string_view name, std::uint64_t otherwise);
 
-  // One of the words; the first is the default.
+  // One of the words, also where it was read as the number that it looks like; the first is the
+  // default.
   template <typename Enum>
   Enum Word(std::string_view name, const std::vector<std::pair<std::string_view, Enum>>& words);
   template <typename Enum>
@@ -108,9 +109,17 @@ std::optional<Enum> SettingsReader::OptionalWord(
     std::string_view name, const std::vector<std::pair<std::string_view, Enum>>& words) {
   const layout::Value* const value = Take(name);
   if (value == nullptr) return std::nullopt;
+  // YAML reads a word such as 0.19 as a number.
+  const bool is_number = value->AsFloat() != nullptr || value->AsInt() != nullptr;
+  const std::string text = is_number                    ? FormatValue(*value)
+                           : value->AsText() != nullptr ? *value->AsText()
+                                                        : std::string();
   std::string expected;
   for (const auto& [word, meaning] : words) {
-    if (value->AsText() != nullptr && *value->AsText() == word) return meaning;
+    if (text == word) {
+      effective_.insert_or_assign(std::string(name), text);
+      return meaning;
+    }
     expected += (expected.empty() ? "" : ", ") + std::string(word);
   }
   Refuse(name, "has an unknown value", expected);

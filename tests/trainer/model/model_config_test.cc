@@ -205,6 +205,24 @@ TEST_P(IdleSettingTest, IsRefusedWhereTheUserGaveIt) {
   EXPECT_THAT(reader.Finish(), IsOk());
 }
 
+// YAML does not know that it is a word.
+TEST(SettingsReaderTest, TakesAWordThatLooksLikeANumber) {
+  const std::vector<std::pair<std::string_view, int>> words = {{"compat", 0}, {"0.19", 19}};
+  for (const Value& written : {Value(0.19), Value("0.19")}) {
+    const Configuration settings = {{"generation", written}};
+    SettingsReader reader(settings);
+    EXPECT_EQ(reader.Word("generation", words), 19);
+    EXPECT_THAT(reader.Finish(), IsOk());
+    EXPECT_EQ(reader.effective().at("generation"), Value("0.19"));
+  }
+  for (const Value& written : {Value(0.2), Value(19), Value(true), Value("0.2")}) {
+    const Configuration settings = {{"generation", written}};
+    SettingsReader reader(settings);
+    reader.OptionalWord("generation", words);
+    EXPECT_THAT(reader.Finish(), FailsWith(ErrorKind::kUsage));
+  }
+}
+
 Configuration Yarn() {
   return With(Tiny(), {{"rope_scaling_type", "yarn"}, {"original_max_position_embeddings", 64}});
 }
