@@ -20,17 +20,29 @@ bool TakesNames(const Format& other, const Format& container) {
 }
 
 // The namings of the table that tensors in the container can have: not those by which readers know
-// another format.
+// another format, nor those that only sources or the trainer have.
 std::vector<std::string> NamingsIn(const Format& container, const layout::LayoutTable& table) {
   std::vector<std::string> namings;
   for (const layout::Naming& naming : table.namings) {
+    if (naming.id == kTrainerNaming) continue;
     const bool is_usual = naming.id == container.usual_naming;
     const bool is_usual_elsewhere = std::ranges::any_of(Formats(), [&](const Format* format) {
-      return format->usual_naming == naming.id && TakesNames(*format, container);
+      const bool is_of_sources = format->plan_weights == nullptr;
+      return format->usual_naming == naming.id && (is_of_sources || TakesNames(*format, container));
     });
     if (is_usual || (MayChooseNaming(container) && !is_usual_elsewhere)) {
       namings.push_back(naming.id);
     }
+  }
+  return namings;
+}
+
+// The namings with which people can ask for the container: also those of formats that put their
+// tensors into it.
+std::vector<std::string> NamingsFor(const Format& container, const layout::LayoutTable& table) {
+  std::vector<std::string> namings = NamingsIn(container, table);
+  for (const layout::Naming& naming : table.namings) {
+    if (FormatNamed(container, naming.id) != &container) namings.push_back(naming.id);
   }
   return namings;
 }
@@ -40,12 +52,13 @@ Result<const layout::Naming*> FindNaming(const Target& target, const ModelSource
   const std::vector<std::string> namings = NamingsIn(*target.container, *model.family);
   if (std::ranges::find(namings, asked) != namings.end()) return model.family->FindNaming(asked);
   const bool is_asked = !target.naming.empty();
+  const std::vector<std::string> possible = NamingsFor(*target.container, *model.family);
   return Error(is_asked ? ErrorKind::kUsage : ErrorKind::kUnsupported,
                fmt::format("this model in a {} checkpoint cannot have the naming {}",
                            target.container->name, asked))
-      .Expected(namings.empty() ? "a layout table that describes it"
-                                : fmt::format("{}", fmt::join(namings, " or ")))
-      .Hint(is_asked || namings.empty() ? "" : "ckpt-convert --naming NAME chooses it");
+      .Expected(possible.empty() ? "a layout table that describes it"
+                                 : fmt::format("{}", fmt::join(possible, " or ")))
+      .Hint(is_asked || possible.empty() ? "" : "ckpt-convert --naming NAME chooses it");
 }
 
 }  // namespace

@@ -78,6 +78,24 @@ TEST(TargetTest, RefusesANamingThatTheContainerOrTheTableCannotHave) {
   }
 }
 
+TEST_F(ConvertTest, NamesTheNamingsThatPeopleCanAskFor) {
+  struct Case {
+    const char* container;
+    const char* possible;
+  };
+  for (const Case& c : {Case{"dcp", "hf or fsdp2"}, Case{"fsdp_dtensor", "fsdp_dtensor"}}) {
+    for (const char* naming : {"bogus", "trainer", "mp_rank"}) {
+      SCOPED_TRACE(std::string(c.container) + naming);
+      ConvertOptions options = Between("hf", c.container, Golden("qwen3-tied-bf16"), "none");
+      options.to.naming = naming;
+      const auto prepared = PrepareConversion(PosixStorage(), options);
+      ASSERT_THAT(prepared, FailsWith(ErrorKind::kUsage));
+      EXPECT_EQ(prepared.status().first().expected, c.possible);
+      EXPECT_THAT(prepared.status().first().message, HasSubstr("naming " + std::string(naming)));
+    }
+  }
+}
+
 TEST(TargetTest, NeedsTheUsualNamingInTheTableIfNoneIsAskedFor) {
   EXPECT_THAT(ChoicesOf(To("hf", ""), Model()), IsOk());
   const auto choices = ChoicesOf(To("fsdp_dtensor", ""), Model());
@@ -88,14 +106,14 @@ TEST(TargetTest, NeedsTheUsualNamingInTheTableIfNoneIsAskedFor) {
 
 TEST_F(ConvertTest, AnotherNamingHoldsTheSameModel) {
   const Path source = Golden("qwen3moe-norm-bf16");
-  ConvertOptions options = ToFsdp(source);
-  options.to.naming = "trainer";
+  ConvertOptions options = Between("hf", "dcp", source, "dcp");
+  options.to.naming = "hf";
   const auto report = Convert(options);
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->source_digest, report->target_digest);
   const auto written = OpenCheckpoint(PosixStorage(), options.target);
   ASSERT_THAT(written, IsOk());
-  EXPECT_NE(written->source->index().FindTensor("decoder.final_layernorm.weight"), nullptr);
+  EXPECT_NE(written->source->index().FindTensor("model.norm.weight"), nullptr);
   EXPECT_EQ(DigestAsHf(options.target), DigestAsHf(source));
 }
 
