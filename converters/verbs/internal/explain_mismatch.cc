@@ -11,6 +11,7 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -19,6 +20,7 @@
 #include "core/base/glob.h"
 #include "core/base/name_list.h"
 #include "core/base/quote.h"
+#include "core/base/wildcard.h"
 #include "core/layout/numbered_axes.h"
 #include "formats/registry/stored_run.h"
 
@@ -99,8 +101,80 @@ Status WrongNaming(const ModelSource& model, const OpenModelOptions& options,
                                         : "ckpt-convert " + verb->second + " converts it");
 }
 
+std::vector<std::string> UnmappedKeys(const std::vector<Problem>& problems) {
+  std::vector<std::string> keys;
+  for (const Problem& problem : problems) {
+    if (problem.kind == ErrorKind::kUnmapped) keys.push_back(problem.tensor);
+  }
+  return keys;
+}
+
+// "model._orig_mod.": the dotted beginnings of a key.
+std::vector<std::string> BeginningsOf(std::string_view key) {
+  std::vector<std::string> beginnings;
+  for (std::size_t dot = key.find('.'); dot != key.npos; dot = key.find('.', dot + 1)) {
+    beginnings.emplace_back(key.substr(0, dot + 1));
+  }
+  return beginnings;
+}
+
+// Patterns that take out what all `keys` have in common and a model does not: a part of their
+// beginning, or a word between others.
+std::vector<std::pair<std::string, std::string>> LikelyRenames(
+    const std::vector<std::string>& keys) {
+  constexpr std::size_t kMaxBeginnings = 4;
+  std::vector<std::pair<std::string, std::string>> renames;
+  if (keys.empty()) return renames;
+  std::vector<std::string> shared = BeginningsOf(keys.front());
+  std::vector<std::string> words = shared;
+  for (std::size_t w = words.size(); w-- > 1;) words[w].erase(0, words[w - 1].size());
+  std::erase_if(shared, [&](const std::string& beginning) {
+    return !std::ranges::all_of(keys, [&](const auto& key) { return key.starts_with(beginning); });
+  });
+  shared.insert(shared.begin(), "");
+  shared.resize(std::min(shared.size(), kMaxBeginnings));
+  for (std::size_t kept = 0; kept < shared.size(); ++kept) {
+    for (std::size_t end = kept + 1; end < shared.size(); ++end) {
+      renames.emplace_back(shared[end] + "*", shared[kept] + "*");
+    }
+  }
+  for (const std::string& word : words) {
+    const std::string between = "." + word;
+    const bool is_in_all =
+        std::ranges::all_of(keys, [&](const auto& key) { return key.find(between) != key.npos; });
+    if (is_in_all) renames.emplace_back("*" + between + "*", "*.*");
+  }
+  return renames;
+}
+
+// "OLD=NEW" with which ckpt-convert --rename makes every tensor one of the model; empty if nothing
+// simple does.
+std::string FindRename(const ModelSource& model, const OpenModelOptions& options,
+                       std::span<const GlobalTensor> tensors,
+                       const std::vector<Problem>& problems) {
+  if (!options.rename.empty()) return {};
+  for (const auto& [from, to] : LikelyRenames(UnmappedKeys(problems))) {
+    std::vector<GlobalTensor> renamed(tensors.begin(), tensors.end());
+    for (GlobalTensor& tensor : renamed) {
+      if (auto key = Rewrite(from, to, tensor.key)) tensor.key = *std::move(key);
+    }
+    for (const layout::Naming& naming : model.family->namings) {
+      if (!options.naming.empty() && naming.id != options.naming) continue;
+      const auto match =
+          layout::MatchSource(*model.family, naming.id, model.layout_config(), renamed);
+      if (match.ok() && match->problems.empty()) return fmt::format("{}={}", from, to);
+    }
+  }
+  return {};
+}
+
+std::string RenameHint(const std::string& rename) {
+  return fmt::format("ckpt-convert --rename '{}' takes off what a wrapper added to the keys",
+                     rename);
+}
+
 Status UnknownNames(const ModelSource& model, std::span<const GlobalTensor> tensors,
-                    const std::vector<Problem>& problems) {
+                    const std::vector<Problem>& problems, const std::string& rename) {
   const auto missing = std::find_if(problems.begin(), problems.end(), [](const Problem& problem) {
     return problem.kind == ErrorKind::kMissing;
   });
@@ -110,9 +184,10 @@ Status UnknownNames(const ModelSource& model, std::span<const GlobalTensor> tens
                             missing == problems.end() ? "weights" : missing->tensor,
                             model.family->name))
       .Actual(NameSome(KeysOf(tensors)))
-      .Hint(
-          "weights alone are converted; a training state, or a wrapper around the model, has other "
-          "names: ckpt-convert --mapping FILE describes them");
+      .Hint(!rename.empty() ? RenameHint(rename)
+                            : "weights alone are converted; a training state, or a wrapper around "
+                              "the model, has other names: ckpt-convert --mapping FILE describes "
+                              "them");
 }
 
 // Expected and stored size of a dim.
@@ -371,7 +446,14 @@ Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options
       unmapped != 0 &&
       std::all_of(match.positions.begin(), match.positions.end(),
                   [](std::uint32_t position) { return position == layout::SourceMatch::kAbsent; });
-  if (fits_nothing) return UnknownNames(model, tensors, problems);
+  const std::string rename = FindRename(model, options, tensors, problems);
+  if (fits_nothing) return UnknownNames(model, tensors, problems, rename);
+  if (!rename.empty()) {
+    return Error(ErrorKind::kUnmapped, "keys of the source have more in them than the family's")
+        .File(model.checkpoint->path.string())
+        .Actual(NameSome(UnmappedKeys(problems)))
+        .Hint(RenameHint(rename));
+  }
   // If one tensor is missing, its name says more than a setting with which it would not be needed.
   // For example, a base model is saved without its head.
   const bool is_one_lost = problems.size() == 1 && problems.front().kind == ErrorKind::kMissing;
