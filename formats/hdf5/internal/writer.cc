@@ -44,6 +44,12 @@ Status CheckTensors(const std::vector<TargetTensor>& tensors,
                      .Actual(FormatDims(tensor.shape)));
     }
   }
+  for (const std::string_view key : keys) {
+    if (key.find('\0') == key.npos) continue;
+    status.Add(Error(ErrorKind::kUnsupported, "a name in HDF5 ends at a byte 0, which a key holds")
+                   .Tensor(key)
+                   .Hint("ckpt-convert --drop leaves it out, with * for the byte"));
+  }
   for (const CarriedObject& object : objects) {
     if (!keys.insert(object.key).second) {
       status.Add(Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(object.key));

@@ -53,6 +53,18 @@ TEST(PlanHdf5Test, RefusesWhatAFileCannotHold) {
   EXPECT_THAT(PlanHdf5(std::move(long_rows)), FailsWith(ErrorKind::kUnsupported));
 }
 
+// The library would end the name there.
+TEST(PlanHdf5Test, RefusesAKeyWithAZeroByte) {
+  const std::string key("model\0norm", 10);
+  for (const bool links : {false, true}) {
+    WeightsRequest request = RequestOf({{.key = key, .dtype = DType::kFloat32, .shape = {2}}});
+    if (links) request.links.emplace(1);
+    const auto planned = PlanHdf5(std::move(request));
+    ASSERT_THAT(planned, FailsWith(ErrorKind::kUnsupported));
+    EXPECT_EQ(planned.status().first().tensor, key);
+  }
+}
+
 TEST(PlanHdf5Test, PartsAreAboutEqualAndNamedInOrder) {
   WeightsRequest request = RequestOf({{.key = "a", .dtype = DType::kFloat32, .shape = {100, 100}},
                                       {.key = "b", .dtype = DType::kFloat32, .shape = {10}},
