@@ -290,8 +290,10 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned,
                         run ? PlanRunTarget(storage, options, *run, view, prepared)
                             : PlanTarget(storage, options, *target, view, prepared));
-  prepared.target_tensors = planned.plan.tensors.size();
-  for (const TargetTensor& tensor : planned.plan.tensors) {
+  // Links are not in the plan.
+  const std::vector<TargetTensor>& shown = options.link ? view.tensors : planned.plan.tensors;
+  prepared.target_tensors = shown.size();
+  for (const TargetTensor& tensor : shown) {
     prepared.target_bytes += NumBytes(tensor.shape, tensor.dtype);
   }
   CKPT_ASSIGN_OR_RETURN(prepared.plan.recipes,

@@ -151,7 +151,7 @@ void PrintWorkerSummary(const ConvertReport& report, const WorkerId& worker, dou
                   FormatByteSize(report.bytes_written), seconds, FormatByteSize(PeakRssBytes())));
 }
 
-void PrintSummary(const ConvertReport& report, double seconds, Streams& streams) {
+void PrintSummary(const ConvertReport& report, bool links, double seconds, Streams& streams) {
   std::uint64_t missed = 0;
   std::uint64_t missed_bytes = 0;
   for (const LeftOutEntry& entry : report.dropped) {
@@ -159,11 +159,16 @@ void PrintSummary(const ConvertReport& report, double seconds, Streams& streams)
     ++missed;
     missed_bytes += entry.bytes;
   }
-  const double rate = static_cast<double>(report.target_bytes) / std::max(seconds, 1e-9);
-  streams.out.Write(fmt::format(
-      "converted {} tensors to {}, {} in {:.1f} s ({}/s), peak memory {}\n", report.source_tensors,
-      report.target_tensors, FormatByteSize(report.target_bytes), seconds,
-      FormatByteSize(static_cast<std::uint64_t>(rate)), FormatByteSize(PeakRssBytes())));
+  if (links) {
+    streams.out.Write(fmt::format("linked {} tensors, {}, in one file; nothing was copied\n",
+                                  report.target_tensors, FormatByteSize(report.target_bytes)));
+  } else {
+    const double rate = static_cast<double>(report.target_bytes) / std::max(seconds, 1e-9);
+    streams.out.Write(fmt::format(
+        "converted {} tensors to {}, {} in {:.1f} s ({}/s), peak memory {}\n",
+        report.source_tensors, report.target_tensors, FormatByteSize(report.target_bytes), seconds,
+        FormatByteSize(static_cast<std::uint64_t>(rate)), FormatByteSize(PeakRssBytes())));
+  }
   if (!report.source_digest.empty() && report.source_digest == report.target_digest) {
     streams.out.Write(
         fmt::format("verified: the model's digest is {} on both sides\n", report.target_digest));
@@ -221,7 +226,7 @@ Result<ExitCode> RunConvert(const ConvertCommand& command, Streams& streams) {
   } else if (!command.common.quiet && report->worker_tensors) {
     PrintWorkerSummary(*report, *options.worker, elapsed.count(), streams);
   } else if (!command.common.quiet) {
-    PrintSummary(*report, elapsed.count(), streams);
+    PrintSummary(*report, options.link, elapsed.count(), streams);
   }
   return ExitCode::kDone;
 }
