@@ -41,7 +41,6 @@ struct FormatOption {
   std::span<const std::string_view> values;  // the first is taken if nothing is asked for
   std::string_view of_conversions = {};  // one of them that a run in training cannot be stored in
   bool is_of_run = false;                // about its optimizer, which weights alone do not have
-  bool is_of_experts = false;            // about experts, which a dense model does not have
 };
 
 // Constants with static lifetime: a pointer to one is the format. A null function is something that

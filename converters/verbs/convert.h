@@ -105,9 +105,9 @@ struct ConvertReport {
 
 // Reads metadata only. All problems are reported at once. Errors: those of OpenModel; kUnmapped,
 // kMissing, kShapeMismatch, kDtypeMismatch (the names and shapes do not fit the family), kUsage (a
-// naming that the target cannot have, a choice that the naming does not have, a choice or an option
-// that changes nothing of this source, a part of a training run), kAlreadyExists (the target),
-// kUnsupported. Of a training run into a format that holds runs, those of UnderstandTrainingState.
+// naming that the target cannot have, a choice that the naming does not have, a part of a training
+// run), kAlreadyExists (the target), kUnsupported. Of a training run into a format that holds runs,
+// those of UnderstandTrainingState.
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options);
 
 // Carries it out: writes beside the target, verifies, publishes by one rename. A worker writes its

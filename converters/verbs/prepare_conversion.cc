@@ -1,5 +1,4 @@
 // PrepareConversion: opens the source, decides on the target, plans and checks the plan.
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -153,38 +152,13 @@ Status RefuseFormsOfRun(const ConvertOptions& options, const PreparedConversion&
   return OkStatus();
 }
 
-// Of the run of a dense model: that nothing was asked for that is about experts.
-Status RefuseFormsOfExperts(const PreparedConversion& prepared) {
-  const Result<ModelArgs> args = MegatronArgs(prepared.model.config);
-  if (!args.ok()) return OkStatus();  // nobody knows what the model has
-  const auto experts =
-      std::ranges::find(args->values, "num_experts", &NamedValues::value_type::first);
-  if (experts != args->values.end() && !experts->second.is_null()) return OkStatus();
-  for (const FormatOption& option : prepared.to.container->options) {
-    if (!option.is_of_experts || !prepared.to.forms.contains(option.name)) continue;
-    return Error(ErrorKind::kUsage,
-                 fmt::format("--{} changes nothing: the model has no experts", option.name))
-        .File(prepared.model.checkpoint->path.string())
-        .Hint(fmt::format("leave ckpt-convert's --{} out", option.name));
-  }
-  return OkStatus();
-}
-
 // Of a training run, weights alone are taken where tensors get names: these are of the model.
 Status CheckWeightsOnly(const PreparedConversion& prepared) {
-  const auto refuse = [&](std::string_view why) {
-    return Error(ErrorKind::kUsage, fmt::format("--weights-only changes nothing: {}", why))
-        .File(prepared.model.checkpoint->path.string());
-  };
-  if (!HoldsRun(*prepared.model.checkpoint)) {
-    return refuse("the source holds no training run")
-        .Hint("leave ckpt-convert's --weights-only out");
-  }
-  if (!prepared.model.family) {
-    return refuse("tensors keep the source's keys, whatever they are")
-        .Hint("ckpt-convert --naming takes the model's weights, and --only the keys that it names");
-  }
-  return OkStatus();
+  if (prepared.model.family || !HoldsRun(*prepared.model.checkpoint)) return OkStatus();
+  return Error(ErrorKind::kUsage,
+               "--weights-only changes nothing: tensors keep the source's keys, whatever they are")
+      .File(prepared.model.checkpoint->path.string())
+      .Hint("ckpt-convert --naming takes the model's weights, and --only the keys that it names");
 }
 
 // The arguments of a run may describe another model than the configuration that is stored with it.
@@ -271,8 +245,8 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   CKPT_RETURN_IF_ERROR(OpenConverted(storage, options, prepared));
   const ModelSource& model = prepared.model;
   prepared.warnings = model.warnings;
-  if (options.weights_only) CKPT_RETURN_IF_ERROR(CheckWeightsOnly(prepared));
   CKPT_RETURN_IF_ERROR(WarnOfAnotherModel(prepared));
+  if (options.weights_only) CKPT_RETURN_IF_ERROR(CheckWeightsOnly(prepared));
   CKPT_RETURN_IF_ERROR(CheckPaths(options, model));
   const Format* const target = prepared.to.container;
   if (target->needs_config && model.assets.empty()) {
@@ -285,7 +259,6 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   CKPT_ASSIGN_OR_RETURN(const std::optional<TrainingState> run,
                         FindRun(storage, options, prepared));
   if (!run) CKPT_RETURN_IF_ERROR(RefuseFormsOfRun(options, prepared));
-  if (run) CKPT_RETURN_IF_ERROR(RefuseFormsOfExperts(prepared));
   CKPT_ASSIGN_OR_RETURN(ModelView view, ViewTarget(options, prepared));
   CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned,
                         run ? PlanRunTarget(storage, options, *run, view, prepared)

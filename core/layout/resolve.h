@@ -27,8 +27,6 @@ struct AxisPlace {
   int dim = kInName;       // a dim of the physical tensor
   std::int64_t step = 0;   // along `dim`
   std::int64_t index = 0;  // the bound number, if `dim` is kInName
-
-  friend bool operator==(const AxisPlace&, const AxisPlace&) = default;
 };
 
 // Elements of one logical tensor within a physical one. Index (i₀, i₁, …) of the axes lies at
@@ -37,8 +35,6 @@ struct Segment {
   LogicalId logical = 0;  // kZeros: belongs to no logical tensor
   Dims origin;
   std::vector<AxisPlace> places;  // in the order of ResolvedLogical::axes
-
-  friend bool operator==(const Segment&, const Segment&) = default;
 };
 
 struct ResolvedTensor {
@@ -48,8 +44,6 @@ struct ResolvedTensor {
   bool derived = false;           // a copy of elements that other tensors hold
   bool expected = false;          // a copy that readers want
   bool is_stripped = false;       // its name lost the prefix that this form strips
-
-  friend bool operator==(const ResolvedTensor&, const ResolvedTensor&) = default;
 };
 
 // Objects under one name, which hold no elements of the model. They lie in a grid; without dims
@@ -57,8 +51,6 @@ struct ResolvedTensor {
 struct ResolvedObject {
   std::string name;  // without the prefix
   Dims grid;
-
-  friend bool operator==(const ResolvedObject&, const ResolvedObject&) = default;
 };
 
 // A logical tensor in this configuration. If it is absent, it has no axes.

@@ -44,8 +44,7 @@ constexpr std::array kOptions = {
                      "Whether a run's experts have an optimizer of their own, as with expert "
                      "parallelism",
                  .values = kExpertForms,
-                 .is_of_run = true,
-                 .is_of_experts = true},
+                 .is_of_run = true},
     FormatOption{.name = kOptimizerOption,
                  .purpose = "In which of Megatron's forms a run's optimizer is stored; "
                             "fully_sharded_model_space is for Megatron-Core up to 0.15, "

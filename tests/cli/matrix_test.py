@@ -68,14 +68,6 @@ class Refused(Exception):
     pass
 
 
-def fitting(options, model):
-    """The options without the one about experts, which a dense model has not."""
-    if "num_experts_per_tok" in json.loads((model / "config.json").read_text()) or "--expert-layout" not in options:
-        return options
-    at = options.index("--expert-layout")
-    return options[:at] + options[at + 2:]
-
-
 class Tools:
     def __init__(self, folder):
         self.folder = folder
@@ -105,7 +97,7 @@ class Tools:
             target = folder / (f"{number}" + (SUFFIXES.get(form.container, "") if last else ""))
             # A file holds no config.json.
             assets = ("--hf-assets", model) if source.suffix in SUFFIXES.values() else ()
-            report = self.run("ckpt-convert", "convert", *fitting(options, model), *assets, source, target)
+            report = self.run("ckpt-convert", "convert", *options, *assets, source, target)
             assert report["digest"]["source"] == report["digest"]["target"], f"{source} as {form.name}"
             source = target
         return source, report

@@ -116,8 +116,7 @@ void RefuseIdleSettings(const CheckpointSettings& checkpoints, const RunConfig& 
   settings.RefuseIdle(FormOfRun(*checkpoints.save_format).run == nullptr,
                       "with save_format=" + std::string(checkpoints.save_format->name),
                       {"save_proof", "transformer_impl", "expert_names"});
-  settings.RefuseIdle(!settings.Has("num_experts"), "without num_experts",
-                      {"expert_names", "expert_optimizer"});
+  settings.RefuseIdle(!settings.Has("num_experts"), "without num_experts", {"expert_names"});
   settings.RefuseIdle(checkpoints.load.empty(), "without load",
                       {"finetune", "prove", "restart_data"});
   settings.RefuseIdle(checkpoints.finetune,

@@ -11,7 +11,6 @@
 
 #include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
-#include "converters/families/known_namings.h"
 #include "converters/verbs/internal/convert_run.h"
 #include "converters/verbs/internal/dtype_policy.h"
 #include "converters/verbs/internal/files_beside.h"
@@ -338,50 +337,6 @@ bool Casts(const CheckpointIndex& index, const TensorRecipe& recipe, DType targe
   });
 }
 
-// What Megatron's arguments are made of: they say which form the names have.
-layout::Configuration Describe(const ModelSource& model, const layout::Choices& choices) {
-  layout::Configuration described = model.config;
-  for (const auto& [name, value] : choices) described[name] = value;
-  return described;
-}
-
-// Whether the target is the same with either value of a choice: its tensors, the objects beside
-// them, and its arguments.
-bool IsSame(const PreparedConversion& prepared, const layout::ResolvedLayout& a,
-            const layout::ResolvedLayout& b) {
-  if (a.tensors != b.tensors || a.objects != b.objects) return false;
-  if (prepared.to.container->read_args == nullptr) return true;
-  const Result<ModelArgs> of_a = MegatronArgs(Describe(prepared.model, a.choices));
-  const Result<ModelArgs> of_b = MegatronArgs(Describe(prepared.model, b.choices));
-  return !of_a.ok() || !of_b.ok() || of_a->values == of_b->values;
-}
-
-// A form of the names that was asked for, and that this model has in no other way.
-Status RefuseIdleChoices(const PreparedConversion& prepared, const layout::ResolvedLayout& view) {
-  const ModelSource& model = prepared.model;
-  const layout::Naming& naming = *model.family->FindNaming(view.naming);
-  for (const auto& [name, value] : prepared.to.choices) {
-    if (value == kOriginalChoice) continue;
-    const auto declared = std::ranges::find(naming.choices, name, &layout::Choice::name);
-    bool matters = false;
-    for (std::size_t v = 0; declared != naming.choices.end() && v < declared->values.size(); ++v) {
-      layout::Choices others = view.choices;
-      others[name] = declared->values[v];
-      const auto other =
-          layout::ResolveExactly(*model.family, naming.id, model.layout_config(), others);
-      matters = matters || !other.ok() || !IsSame(prepared, view, *other);
-    }
-    if (matters) continue;
-    const std::string option = OptionOf(name);
-    return Error(ErrorKind::kUsage,
-                 option + " changes nothing: no tensor of this model depends on it")
-        .File(model.checkpoint->path.string())
-        .Actual(value)
-        .Hint(fmt::format("leave ckpt-convert's {} out", option));
-  }
-  return OkStatus();
-}
-
 // The source's tensors under the target's names.
 Result<ModelView> ViewNames(const ConvertOptions& options, const PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
@@ -396,7 +351,6 @@ Result<ModelView> ViewNames(const ConvertOptions& options, const PreparedConvers
                           "ckpt-convert --dtype TYPE gives all parts of a tensor one dtype")
                     : std::move(status);
   }
-  CKPT_RETURN_IF_ERROR(RefuseIdleChoices(prepared, viewed->layout));
   return viewed;
 }
 
@@ -503,7 +457,8 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
     }
   }
   request.run_args = [&]() -> Result<NamedValues> {
-    layout::Configuration described = Describe(model, view.layout.choices);
+    layout::Configuration described = model.config;
+    for (const auto& [name, value] : view.layout.choices) described[name] = value;
     described["dtype"] = std::string(DTypeName(MainDtype(view.tensors)));
     described["ckpt_format"] = std::string(target.name);
     CKPT_ASSIGN_OR_RETURN(ModelArgs args, MegatronArgs(described));

@@ -14,7 +14,7 @@ namespace ckpt {
 
 // The source's tensors under the target's names, with the target's copies and dtypes. Fills in
 // `origin` and `changes_dtype`, adds to `warnings`. Errors: those of ViewModel; kUsage (--keep-fp32
-// matches nothing, or a choice of names changes nothing of this model).
+// matches nothing).
 Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& prepared);
 
 // Every file of a target with weights. Fills in `left_out_files` and `links`, adds to `warnings`.

@@ -17,11 +17,11 @@
 namespace ckpt {
 namespace {
 
-using ::testing::AllOf;
 using testing::Content;
 using testing::ConvertTest;
 using testing::FailsWith;
 using testing::GoldenDir;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::IsOk;
 
@@ -302,18 +302,6 @@ TEST_F(ConvertRunTest, WeightsAloneHaveNoFormOfAnOptimizer) {
   }
 }
 
-TEST_F(ConvertRunTest, DenseModelsHaveNoFormOfExperts) {
-  for (const char* form : {"joint", "separate"}) {
-    ConvertOptions options = ToTorchDist(RunOf("fsdp_dtensor", "dense_fsdp2"));
-    options.to.forms["expert-optimizer"] = form;
-    const auto prepared = PrepareConversion(PosixStorage(), options);
-    ASSERT_THAT(prepared, FailsWith(ErrorKind::kUsage));
-    EXPECT_THAT(prepared.status().ToString(), HasSubstr("the model has no experts"));
-    options.source = RunOf("fsdp_dtensor", "moe_ep2_fsdp4");
-    EXPECT_THAT(PrepareConversion(PosixStorage(), options), IsOk());
-  }
-}
-
 TEST_F(ConvertRunTest, RefusesBuffersThatWouldNotBeTheRuns) {
   const Path source = RunOf("torch_dist", "opt_dp_reshardable_tp2dp2_core016");
   const auto refused = [&](const auto& change) {
@@ -330,13 +318,9 @@ TEST_F(ConvertRunTest, RefusesBuffersThatWouldNotBeTheRuns) {
                 options.to.choices["transformer_impl"] = "transformer_engine";
               }),
               HasSubstr("another implementation of layers"));
-  EXPECT_THAT(refused([](ConvertOptions& options) {
-                options.source = RunOf("fsdp_dtensor", "moe_sequential_ep2_fsdp4");
-                options.model.naming = "fsdp_dtensor";
-                options.dtype = DType::kBfloat16;
-                options.to.forms["expert-optimizer"] = "joint";
-              }),
-              HasSubstr("the run's experts have buffers of their own"));
+  EXPECT_THAT(
+      refused([](ConvertOptions& options) { options.to.forms["expert-optimizer"] = "separate"; }),
+      HasSubstr("the run's experts have no buffers of their own"));
   EXPECT_THAT(refused([](ConvertOptions& options) {
                 options.source = RunOf("torch_dist", "opt_fully_reshardable_dp1_core016");
               }),
@@ -428,9 +412,7 @@ TEST_F(ConvertRunTest, GoesToFsdp2AndBackUnchanged) {
       back.overwrite = true;
       back.to.choices["transformer_impl"] =
           first.weights.match.layout.choices.at("transformer_impl");
-      if (std::string(name).starts_with("moe")) {
-        back.to.choices["expert_names"] = first.weights.match.layout.choices.at("expert_names");
-      }
+      back.to.choices["expert_names"] = first.weights.match.layout.choices.at("expert_names");
       ASSERT_THAT(Convert(back), IsOk());
       EXPECT_EQ(Tensors(back.target, all), Tensors(source, all));
       const TrainingState last = WholeState(back.target);
