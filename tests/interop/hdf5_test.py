@@ -44,7 +44,8 @@ def test_h5py_reads_every_value(name, form, tmp_path):
         dtype = expected[key]["dtype"]
         assert kind == NUMPY.get(dtype, OTHERS.get(dtype, "u1"))
     assert set(read["objects"]) == {o["key"] for o in tools.inspect("tensors", source)["objects"]}
-    assert report["dropped"] == [] or all(entry["key"] not in read["objects"] for entry in report["dropped"])
+    for entry in report["dropped"]:  # what only a digest is left of is there as a text
+        assert (entry["key"] in read["objects"]) == entry["why"].startswith("as a text alone"), entry
     assert tools.described(tmp_path / "out.h5") == tools.described(source)
     if form == "linked":
         chunks = tools.inspect("summary", source)["chunks"] + len(read["objects"])
