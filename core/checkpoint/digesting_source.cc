@@ -4,21 +4,9 @@
 #include <utility>
 
 #include "core/base/mutex.h"
+#include "core/checkpoint/lies_in_order.h"
 
 namespace ckpt {
-namespace {
-
-// Whether the bytes of a chunk that is the whole tensor are those that a digest takes.
-bool LiesAsDigested(const StoredArray& array, const GlobalTensor& tensor) {
-  const Dims strides = ContiguousStrides(tensor.shape);
-  for (std::size_t d = 0; d < strides.size(); ++d) {
-    if (tensor.shape[d] > 1 && array.strides[d] != strides[d]) return false;
-  }
-  return array.dtype == tensor.dtype && !array.byte_swapped && !array.negated && !array.conjugated;
-}
-
-}  // namespace
-
 // The bytes of a tensor, as far as they were read in order.
 class DigestingSource::Stream {
  public:
@@ -91,7 +79,8 @@ Result<StoredArray> DigestingSource::Locate(const GlobalTensor& tensor, const Ch
   CKPT_ASSIGN_OR_RETURN(StoredArray array, below_.Locate(tensor, chunk));
   const auto found = streams_.find(static_cast<std::uint32_t>(&tensor - index().tensors().data()));
   if (found == streams_.end()) return array;
-  if (index().box(chunk) == WholeBox(tensor.shape) && LiesAsDigested(array, tensor)) {
+  if (index().box(chunk) == WholeBox(tensor.shape) && array.dtype == tensor.dtype &&
+      LiesInOrder(array, tensor.shape)) {
     array.file = std::make_shared<File>(std::move(array.file), array.offset_bytes, found->second);
   }
   return array;

@@ -24,6 +24,7 @@
 #include "core/exec/internal/output_file.h"
 #include "core/exec/internal/prepare_output.h"
 #include "core/exec/internal/read_back.h"
+#include "core/exec/internal/schedule.h"
 #include "core/exec/nest_reader.h"
 #include "core/exec/task_pool.h"
 #include "core/io/checksummed_read.h"
@@ -35,9 +36,6 @@ namespace ckpt {
 namespace {
 
 constexpr std::uint64_t kMinWindowBytes = 64 * kKiB;
-// A processor's cache holds it from the read over its checksums to the write.
-constexpr std::uint64_t kMaxWindowBytes = kMiB;
-constexpr std::uint64_t kNumWindows = 4;  // of a thread: as read, as cast, and two to write it
 constexpr std::uint64_t kMaxReadBackBytes = kMiB;
 
 // One thread's memory, allocated once and reused for every tensor.
@@ -95,11 +93,6 @@ class Execution {
     return options_.reads_back && !placement_ && !options_.share && !options_.worker &&
            std::ranges::find(done_, true) == done_.end();
   }
-  // Tensors (positions in the plan) that one thread writes one after the other.
-  using Batch = std::vector<std::size_t>;
-  std::vector<Batch> CutIntoBatches(std::size_t threads) const;
-  Result<std::uint64_t> BudgetOfMostBytes() const;
-  Result<std::size_t> CountWorkers() const;
   Status ReadBack(std::size_t tensor, Worker& worker);
   Status ReadBack(const std::vector<WriteLiteral>& literals) const;
   using BatchFunction = std::function<Status(const Batch& batch, std::size_t worker)>;
@@ -421,26 +414,6 @@ Status Execution::ReadBack(const std::vector<WriteLiteral>& literals) const {
   return OkStatus();
 }
 
-// Threads that each write the next tensor read what lies in one tensor of the source by turns. What
-// shall be read in order goes to one thread.
-std::vector<Execution::Batch> Execution::CutIntoBatches(std::size_t threads) const {
-  std::vector<Batch> batches;
-  std::map<std::uint32_t, std::size_t> batch_of;  // by position of the source's tensor
-  for (std::size_t t = 0; t < plan_.write.tensors.size(); ++t) {
-    const std::vector<layout::Nest>& nests = plan_.recipes[t].nests;
-    // One thread reads all in the order of the plan.
-    if (threads > 1 && !nests.empty() && options_.read_in_order.contains(nests.front().source)) {
-      const auto [found, is_new] = batch_of.emplace(nests.front().source, batches.size());
-      if (!is_new) {
-        batches[found->second].push_back(t);
-        continue;
-      }
-    }
-    batches.push_back({t});
-  }
-  return batches;
-}
-
 // Alternates between writing a batch and reading back one that was written some batches before.
 Status Execution::WriteAndReadBack(const std::vector<Batch>& batches,
                                    const std::vector<std::unique_ptr<Worker>>& workers,
@@ -475,52 +448,12 @@ Status Execution::WriteAndReadBack(const std::vector<Batch>& batches,
   });
 }
 
-// The budget with which one thread reads most of the source once: three quarters of what is
-// written. A few tensors that need more do not keep the threads from the rest.
-Result<std::uint64_t> Execution::BudgetOfMostBytes() const {
-  std::map<std::uint64_t, std::uint64_t> bytes_by_budget;
-  std::uint64_t total = 0;
-  for (std::size_t i = 0; i < plan_.write.items.size(); ++i) {
-    const WriteItem& item = plan_.write.items[i];
-    if (!Writes(i) || IsEmpty(item.box)) continue;
-    const TensorRecipe& recipe = plan_.recipes[item.tensor];
-    const auto window_elements =
-        static_cast<std::int64_t>(kMaxWindowBytes / ElementBytes(recipe.source_dtype));
-    CKPT_ASSIGN_OR_RETURN(const std::uint64_t budget,
-                          NestReader::BudgetToReadOnce(source_, recipe, item.box,
-                                                       FirstBlock(item.box, window_elements)));
-    bytes_by_budget[budget] += item.payload_bytes;
-    total += item.payload_bytes;
-  }
-  std::uint64_t reached = 0;
-  for (const auto& [budget, bytes] : bytes_by_budget) {
-    reached += bytes;
-    if (reached < total - total / 4) continue;
-    return budget == 0 ? 0 : budget + kNumWindows * kMaxWindowBytes;
-  }
-  return 0;
-}
-
-// How many threads write tensors.
-Result<std::size_t> Execution::CountWorkers() const {
-  const auto asked = static_cast<std::size_t>(std::max(options_.threads, 1));
-  // The start of a compressed item is known only when the item before it has ended. So tensors are
-  // written one after the other, and the threads encode.
-  if (plan_.write.compression || asked == 1) return 1;
-  // Half of the threads wait for the file or the disk while the others compute. One thread does all
-  // things in order.
-  const std::size_t most = 2 * asked;
-  // Where a thread's share of the budget is too small to read a transposed matrix once, it is read
-  // again and again: fewer threads are faster.
-  CKPT_ASSIGN_OR_RETURN(const std::uint64_t needed, BudgetOfMostBytes());
-  return std::clamp<std::size_t>(options_.memory_budget_bytes / std::max<std::uint64_t>(needed, 1),
-                                 1, most);
-}
-
 Status Execution::WriteTensors() {
   const auto& compression = plan_.write.compression;
   const bool reads_back = ReadsBack();
-  CKPT_ASSIGN_OR_RETURN(const std::size_t threads, CountWorkers());
+  CKPT_ASSIGN_OR_RETURN(const std::size_t threads,
+                        CountWorkers(plan_, source_, options_.memory_budget_bytes, options_.threads,
+                                     [this](std::size_t item) { return Writes(item); }));
   std::vector<std::unique_ptr<Worker>> workers;
   for (std::size_t w = 0; w < threads; ++w) {
     workers.push_back(std::make_unique<Worker>(source_, options_.memory_budget_bytes / threads));
@@ -544,7 +477,7 @@ Status Execution::WriteTensors() {
     for (const std::size_t tensor : batch) CKPT_RETURN_IF_ERROR(write_tensor(tensor, worker));
     return OkStatus();
   };
-  const std::vector<Batch> batches = CutIntoBatches(threads);
+  const std::vector<Batch> batches = CutIntoBatches(plan_, options_.read_in_order, threads);
   if (reads_back) {
     CKPT_RETURN_IF_ERROR(WriteAndReadBack(batches, workers, write_batch));
   } else {

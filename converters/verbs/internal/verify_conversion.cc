@@ -17,6 +17,7 @@
 #include "converters/verbs/model_digest.h"
 #include "core/base/hash.h"
 #include "core/checkpoint/digest.h"
+#include "core/checkpoint/lies_in_order.h"
 #include "core/exec/nest_reader.h"
 #include "core/exec/task_pool.h"
 #include "core/io/unproved_storage.h"
@@ -71,13 +72,9 @@ Result<std::string> DigestOfCast(const CheckpointSource& source, const TensorRec
 Result<bool> IsFromItem(const CheckpointSource& written, const GlobalTensor& stored,
                         const Chunk& chunk, const WriteItem& item, std::string_view file) {
   CKPT_ASSIGN_OR_RETURN(const StoredArray array, written.Locate(stored, chunk));
-  const Dims strides = ContiguousStrides(item.box.sizes);
-  for (std::size_t d = 0; d < strides.size(); ++d) {
-    if (item.box.sizes[d] > 1 && array.strides[d] != strides[d]) return false;
-  }
   return array.resident_bytes == 0 && array.offset_bytes == item.payload_offset &&
-         array.dtype == stored.dtype && array.file->name().ends_with(file) && !array.byte_swapped &&
-         !array.negated && !array.conjugated;
+         array.dtype == stored.dtype && array.file->name().ends_with(file) &&
+         LiesInOrder(array, item.box.sizes);
 }
 
 // The same for a whole tensor. `items` are those of the tensor.

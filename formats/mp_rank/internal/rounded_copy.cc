@@ -11,6 +11,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/endian.h"
+#include "core/checkpoint/lies_in_order.h"
 #include "core/tensor/cast.h"
 #include "core/tensor/shape.h"
 
@@ -25,8 +26,7 @@ bool IsComparable(const RebuiltTensor& tensor) {
   const StoredArray& array = tensor.array;
   const bool is_exact = array.dtype == DType::kFloat32 || array.dtype == DType::kBfloat16 ||
                         array.dtype == DType::kFloat16;
-  return is_exact && array.strides == ContiguousStrides(tensor.shape) && !array.byte_swapped &&
-         !array.negated && !array.conjugated;
+  return is_exact && LiesInOrder(array, tensor.shape);
 }
 
 // Elements from `first` on.
