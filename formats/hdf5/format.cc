@@ -1,5 +1,6 @@
 #include "formats/hdf5/format.h"
 
+#include <cmath>
 #include <string>
 #include <string_view>
 
@@ -27,9 +28,11 @@ Result<std::optional<Path>> Recognise(const Place& place) {
   return is_ours ? std::optional(place.path) : std::nullopt;
 }
 
-// The text is of a value that can be made from it again.
+// The text, with the numbers that stand beside it, is of a value that can be made of them again.
 Status CheckText(const CarriedObject& object) {
-  return pickle::PickleFromJson(object.json, object.key).status();
+  HeldNumbers numbers = object.numbers;
+  std::erase_if(numbers, [](const auto& held) { return !std::isfinite(held.second); });
+  return pickle::CheckSaysAll(object.json, object.key, numbers);
 }
 
 }  // namespace

@@ -26,6 +26,10 @@ constexpr int kMaxJsonDepth = 512;
 
 class FromJson {
  public:
+  // `numbers`: values of tensors that the text has by their digests. With any, only whether there is
+  // an error is of use: where such a tensor stands, nothing is written.
+  explicit FromJson(const HeldNumbers& numbers) : numbers_(numbers) {}
+
   Status Write(const JsonCursor& value);
   [[nodiscard]] Bytes Take() { return pickle_.Take(); }
 
@@ -49,10 +53,14 @@ class FromJson {
   // Its elements in a list, as the argument of a call of `module`.`name`.
   Status WriteCallOfList(std::string_view module, std::string_view name, const JsonCursor& list);
 
+  // Whether the tensor's one number is known.
+  [[nodiscard]] bool IsHeld(const JsonCursor& tensor) const;
+
   static Status CannotSay(const JsonCursor& at, std::string_view what) {
     return Error(ErrorKind::kUnsupported, what).Actual(fmt::format("at {}", Quote(at.where())));
   }
 
+  const HeldNumbers& numbers_;
   PickleWriter pickle_{Dialect::kWeightsOnly};
 };
 
@@ -289,6 +297,7 @@ Status FromJson::WriteTagged(const std::string& tag, const JsonCursor& value) {
     return OkStatus();
   }
   if (tag == "$dtype" || tag == "$device" || tag == "$layout") return WriteTorchName(tag, value);
+  if (tag == "$tensor" && IsHeld(value)) return OkStatus();
   if (tag == "$tensor" || tag == "$parameter" || tag == "$numpy_array") {
     return CannotSay(value, "elements of which only a digest is known");
   }
@@ -297,6 +306,19 @@ Status FromJson::WriteTagged(const std::string& tag, const JsonCursor& value) {
                                         value.Text().ok() ? *value.Text() : std::string()));
   }
   return Error(ErrorKind::kBadMetadata, "no known type of a value").Actual(Quote(tag));
+}
+
+bool FromJson::IsHeld(const JsonCursor& tensor) const {
+  if (numbers_.empty()) return false;
+  const auto text = [&](std::string_view key) -> Result<std::string> {
+    CKPT_ASSIGN_OR_RETURN(const JsonCursor member, tensor.At(key));
+    return member.Text();
+  };
+  const Result<std::string> name = text("dtype");
+  const Result<std::string> sha256 = text("sha256");
+  if (!name.ok() || !sha256.ok()) return false;
+  const std::optional<DType> dtype = ParseDType(*name);
+  return dtype && numbers_.contains({*dtype, *sha256});
 }
 
 Status FromJson::WriteObject(const JsonCursor& value) {
@@ -344,15 +366,23 @@ Status FromJson::Write(const JsonCursor& value) {
   return OkStatus();
 }
 
-}  // namespace
-
-Result<Bytes> PickleFromJson(std::string_view json, std::string_view name) {
+Result<Bytes> Pickle(std::string_view json, std::string_view name, const HeldNumbers& numbers) {
   JsonLimits limits;
   limits.max_depth = kMaxJsonDepth;
   CKPT_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(json, name, limits));
-  FromJson writer;
+  FromJson writer(numbers);
   CKPT_RETURN_IF_ERROR(writer.Write(document.root()));
   return writer.Take();
+}
+
+}  // namespace
+
+Result<Bytes> PickleFromJson(std::string_view json, std::string_view name) {
+  return Pickle(json, name, {});
+}
+
+Status CheckSaysAll(std::string_view json, std::string_view name, const HeldNumbers& numbers) {
+  return Pickle(json, name, numbers).status();
 }
 
 }  // namespace ckpt::pickle

@@ -6,6 +6,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
+#include "core/checkpoint/source.h"
 
 namespace ckpt::pickle {
 
@@ -16,6 +17,10 @@ namespace ckpt::pickle {
 // Errors: kUnsupported (the text does not say all of the value: digests of tensors and arrays,
 // classes that it only names), kBadMetadata (no such text), kResource.
 Result<Bytes> PickleFromJson(std::string_view json, std::string_view name);
+
+// Whether the text says all of the value, with `numbers`, which are the values of tensors of one
+// number. Errors: as above.
+Status CheckSaysAll(std::string_view json, std::string_view name, const HeldNumbers& numbers);
 
 }  // namespace ckpt::pickle
 

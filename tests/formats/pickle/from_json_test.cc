@@ -76,5 +76,18 @@ TEST(FromJsonTest, CallsNothingThatATextNames) {
   }
 }
 
+// The values of tensors of one number may be known from elsewhere.
+TEST(FromJsonTest, KnowsWhetherATextSaysAllWithNumbersBesideIt) {
+  const std::string text =
+      R"({"step":{"$tensor":{"shape":[],"dtype":"float32","sha256":"ab"}},"lr":0.5})";
+  EXPECT_THAT(CheckSaysAll(text, "o", {}), FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(CheckSaysAll(text, "o", {{{DType::kFloat32, "ab"}, 3.0}}), IsOk());
+  EXPECT_THAT(CheckSaysAll(text, "o", {{{DType::kInt64, "ab"}, 3.0}}),
+              FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(CheckSaysAll(text, "o", {{{DType::kFloat32, "cd"}, 3.0}}),
+              FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(CheckSaysAll(R"({"lr":0.5})", "o", {}), IsOk());
+}
+
 }  // namespace
 }  // namespace ckpt::pickle
