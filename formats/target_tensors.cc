@@ -32,4 +32,12 @@ Result<std::uint64_t> CountTargetBytes(std::span<const TargetTensor> tensors) {
   return total;
 }
 
+std::vector<TargetTensor> DescribeKnown(std::span<const MemoryTensor> tensors) {
+  std::vector<TargetTensor> described;
+  for (const MemoryTensor& tensor : tensors) {
+    described.push_back({.key = tensor.key, .dtype = tensor.dtype, .shape = tensor.shape});
+  }
+  return described;
+}
+
 }  // namespace ckpt

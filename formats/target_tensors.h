@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/memory_source.h"
 #include "core/checkpoint/write_plan.h"
 
 namespace ckpt {
@@ -13,6 +15,9 @@ namespace ckpt {
 // The bytes of all elements. Errors, of all tensors at once: kAlreadyExists (two of one key); those
 // of CountBytes, kResource (no file can be so long).
 Result<std::uint64_t> CountTargetBytes(std::span<const TargetTensor> tensors);
+
+// For WritePlan::known_tensors.
+[[nodiscard]] std::vector<TargetTensor> DescribeKnown(std::span<const MemoryTensor> tensors);
 
 }  // namespace ckpt
 

@@ -13,6 +13,7 @@
 #include "core/checkpoint/chosen_forms.h"
 #include "core/checkpoint/empty_objects.h"
 #include "core/checkpoint/entry_paths.h"
+#include "core/checkpoint/memory_source.h"
 #include "core/checkpoint/source.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/layout/value.h"
@@ -29,8 +30,8 @@ struct SideText {
 // An object of the source as JSON (docs/formats/objects.md).
 struct CarriedObject {
   std::string key;
-  std::string type;  // Python's name of the outermost type
-  std::string json;
+  std::string type = {};  // Python's name of the outermost type
+  std::string json = {};
   HeldNumbers numbers = {};  // as in RenderedObject
   // The object itself, where the text does not say all that the format needs.
   std::optional<PickledObject> pickled = {};
@@ -47,6 +48,8 @@ struct LinkedBox {
 // A format uses what it has a place for.
 struct WeightsRequest {
   std::vector<TargetTensor> tensors;
+  // Small ones whose elements are known already. Only of formats that hold objects of any key.
+  std::vector<MemoryTensor> known_tensors = {};
   std::vector<EmptyObjects> objects = {};  // of the tensors' naming
   ChosenForms forms = {};                  // of the format's
   std::vector<WriteCopy> side_files;       // named relative to the repository they come from

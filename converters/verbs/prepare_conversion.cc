@@ -83,7 +83,8 @@ Status CountFiles(Storage& storage, const ConvertOptions& options, PreparedConve
   return OkStatus();
 }
 
-// A container of any tensors holds a run as it is stored, and the weights alone under other names.
+// A container of any tensors holds a run as it is stored, and the weights alone under names that an
+// optimizer has none of.
 void WarnOfNaming(PreparedConversion& prepared) {
   const Format& container = *prepared.to.container;
   if (prepared.to.NamingInUse().empty() || &FormOfRun(container) == &container) return;
@@ -93,9 +94,8 @@ void WarnOfNaming(PreparedConversion& prepared) {
                                         prepared.to.NamingInUse()),
                             prepared.model.checkpoint->path.string());
   warning.hint = fmt::format(
-      "leave ckpt-convert's --naming out: --to {} then keeps the optimizer, under the names that "
-      "the "
-      "source has. Convert to a directory of the wanted names first",
+      "ckpt-convert --to {} keeps the optimizer without --naming, under the names that the source "
+      "has, and with the --naming of a format that stores runs",
       container.name);
   prepared.warnings.push_back(std::move(warning));
 }
@@ -105,9 +105,9 @@ void WarnOfNaming(PreparedConversion& prepared) {
 Result<std::optional<TrainingState>> FindRun(Storage& storage, const ConvertOptions& options,
                                              PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
-  const RunFormat* const run = prepared.to.container->run;
+  const Format* const form = prepared.to.FormForRun();
   if (options.weights_only || !HoldsRun(*model.checkpoint)) return std::optional<TrainingState>();
-  if (run == nullptr) {
+  if (form == nullptr) {
     WarnOfNaming(prepared);
     return std::optional<TrainingState>();
   }
@@ -120,12 +120,12 @@ Result<std::optional<TrainingState>> FindRun(Storage& storage, const ConvertOpti
   if (!of_model.only.empty() || !of_model.drop.empty() || !of_model.rename.empty()) {
     return refuse("--only, --drop or --rename", "a training run is converted as a whole");
   }
-  if (options.dtype && run->main_weight_key == nullptr) {
+  if (options.dtype && form->run->main_weight_key == nullptr) {
     return refuse("--dtype", "the target has the weights once, and the run goes on with them");
   }
   CKPT_ASSIGN_OR_RETURN(TrainingState state, UnderstandTrainingState(storage, model.checkpoint,
                                                                      of_model, RunDetail::kWhole));
-  if (run->main_weight_key == nullptr) {
+  if (form->run->main_weight_key == nullptr) {
     ModelSource exact = state.weights;
     exact.manifest = model.manifest;
     prepared.model = std::move(exact);
@@ -231,7 +231,7 @@ Status OpenConverted(Storage& storage, const ConvertOptions& options,
     return OkStatus();
   }
   std::shared_ptr<const OpenedCheckpoint> seen = std::move(checkpoint);
-  if (prepared.to.container->run != nullptr && !options.weights_only) {
+  if (prepared.to.FormForRun() != nullptr && !options.weights_only) {
     CKPT_ASSIGN_OR_RETURN(seen, SeeParameters(std::move(seen)));
   }
   CKPT_ASSIGN_OR_RETURN(prepared.model, UnderstandModel(storage, std::move(seen), options.model));

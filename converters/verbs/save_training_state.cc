@@ -172,17 +172,16 @@ using RowsByKey = std::map<std::string, std::vector<RowsFromFile>>;
 
 // Plans every file for a format that knows nothing of runs: it holds weights alone, or tensors and
 // objects of any names. Each block of rows is one item.
-Result<WritePlan> PlanAnyTensors(const SavedTensors& saved, std::vector<RunObject> objects,
+Result<WritePlan> PlanAnyTensors(const SavedTensors& saved, const TrainingRun& run,
                                  CarriedFiles files, const RowsByKey& rows) {
   const Format& format = *saved.target.format;
   WeightsRequest request;
   request.tensors = saved.tensors;
   request.file_name = format.file_in_directory;
-  for (RunObject& object : objects) {
-    request.carried_objects.push_back({.key = std::move(object.key),
-                                       .type = std::move(object.value.type),
-                                       .json = std::move(object.value.json),
-                                       .numbers = std::move(object.value.numbers)});
+  const Format& form = FormOfRun(format);
+  if (form.run != nullptr) {
+    request.forms = saved.target.forms;
+    CKPT_RETURN_IF_ERROR(AddEntriesOfRun(form, run, format, request));
   }
   CarriedFiles beside;
   if (format.is_one_file) {
@@ -251,12 +250,7 @@ Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run
                                                          .forms = saved.target.forms}));
     AddSideTexts(*saved.target.format, "", std::move(files.texts), save.plan.write);
   } else {
-    std::vector<RunObject> objects;
-    if (of_run != nullptr) {
-      CKPT_ASSIGN_OR_RETURN(objects, of_run->run_objects(run));
-    }
-    CKPT_ASSIGN_OR_RETURN(save.plan.write,
-                          PlanAnyTensors(saved, std::move(objects), std::move(files), rows));
+    CKPT_ASSIGN_OR_RETURN(save.plan.write, PlanAnyTensors(saved, run, std::move(files), rows));
   }
   save.writers = WritersOf(save.plan.write, rows);
   CKPT_ASSIGN_OR_RETURN(save.plan.recipes,

@@ -8,6 +8,7 @@
 
 #include "converters/families/known_namings.h"
 #include "formats/registry/registry.h"
+#include "formats/registry/stored_run.h"
 
 namespace ckpt {
 namespace {
@@ -65,6 +66,13 @@ Result<const layout::Naming*> FindNaming(const Target& target, const ModelSource
 
 std::string Target::NamingInUse() const {
   return naming.empty() ? std::string(container->usual_naming) : naming;
+}
+
+const Format* Target::FormForRun() const {
+  const std::string names = NamingInUse();
+  if (names.empty()) return nullptr;
+  const Format& form = FormOfRun(*container, names);
+  return form.run == nullptr ? nullptr : &form;
 }
 
 const Format* FormatNamed(const Format& container, std::string_view naming) {

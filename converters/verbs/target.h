@@ -25,6 +25,9 @@ struct Target {
 
   // The naming, or the usual one; empty if there is neither.
   [[nodiscard]] std::string NamingInUse() const;
+  // Whose names and form a training run has in it (FormOfRun); null: it holds weights alone, or
+  // whatever the source has, under the source's keys.
+  [[nodiscard]] const Format* FormForRun() const;
 };
 
 // The format that puts tensors of this naming into the container (Format::is_naming); the container

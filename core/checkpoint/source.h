@@ -60,6 +60,12 @@ struct PickledObject {
   std::vector<Bytes> storages = {};
 };
 
+// An entry that is not a tensor.
+struct PickledEntry {
+  std::string key;
+  PickledObject value;
+};
+
 // What checked the payload when a chunk was located or verified.
 enum class Protection : std::uint8_t { kNone, kCrc32, kIntegrityJson, kManifest };
 // "none", "crc32", "integrity.json", "manifest".

@@ -151,6 +151,8 @@ struct WritePlan {
   std::vector<TargetTensor> tensors;
   std::vector<WriteItem> items;
   std::vector<WriteLiteral> literals;
+  // Tensors that the checkpoint has besides `tensors`: literals have their elements.
+  std::vector<TargetTensor> known_tensors = {};
   std::vector<WriteCopy> copies;
   std::shared_ptr<const ItemFraming> framing = std::make_shared<NoFraming>();
   std::optional<ItemCompression> compression = {};

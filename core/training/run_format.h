@@ -13,6 +13,7 @@
 #include "core/base/result.h"
 #include "core/checkpoint/chosen_forms.h"
 #include "core/checkpoint/empty_objects.h"
+#include "core/checkpoint/entry_paths.h"
 #include "core/checkpoint/index.h"
 #include "core/checkpoint/memory_source.h"
 #include "core/checkpoint/source.h"
@@ -40,12 +41,6 @@ struct RunRequest {
   std::optional<int> zstd_level = {};
 };
 
-// An entry of a run that is no tensor, as text.
-struct RunObject {
-  std::string key;
-  RenderedObject value;
-};
-
 // What a run is read for.
 enum class RunDetail : std::uint8_t {
   kToResume,  // to go on with it: the schedule must be where the optimizer is
@@ -60,9 +55,13 @@ struct RunFormat {
   std::string (*moment_key)(std::string_view name, std::string_view moment);
   // Entries that are tensors and belong to no parameter, such as random states. Null: none.
   std::vector<MemoryTensor> (*run_tensors)(const TrainingRun& run) = nullptr;
-  // Entries that are no tensors, for a container that holds objects as text. Null: only `plan`
-  // stores them.
-  Result<std::vector<RunObject>> (*run_objects)(const TrainingRun& run) = nullptr;
+  // For a container of another format, which holds entries of any names: what is no tensor (null:
+  // a run is stored in this format alone), small tensors that follow from the run (null: there are
+  // none), and where a flat key stands in the nested state dict (null: on top).
+  std::vector<PickledEntry> (*run_objects)(const TrainingRun& run,
+                                           const ChosenForms& forms) = nullptr;
+  std::vector<MemoryTensor> (*known_tensors)(const TrainingRun& run) = nullptr;
+  EntryPath (*path_of)(const std::string& key, const ChosenForms& forms) = nullptr;
   // Every file of a checkpoint's directory, without a root around it. Errors: those of the format's
   // planner.
   Result<WritePlan> (*plan)(RunRequest request);

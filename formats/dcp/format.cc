@@ -40,15 +40,14 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
   options.files = request.files;
   options.max_file_bytes = request.max_file_bytes;
   options.zstd_level = request.zstd_level;
+  options.known_tensors = std::move(request.known_tensors);
   options.path_of = [&paths = request.paths](const std::string& key) {
     const auto found = paths.find(key);
     return found == paths.end() ? EntryPath{key} : found->second;
   };
   for (const CarriedObject& object : request.carried_objects) {
     CKPT_ASSIGN_OR_RETURN(PickledObject pickled, torch_save::PickleCarried(object));
-    options.objects.push_back({.key = object.key,
-                               .pickle = std::move(pickled.pickle),
-                               .storages = std::move(pickled.storages)});
+    options.objects.push_back({.key = object.key, .value = std::move(pickled)});
   }
   PlannedCheckpoint planned;
   CKPT_ASSIGN_OR_RETURN(planned.plan, PlanDcp(std::move(request.tensors), options));

@@ -21,6 +21,7 @@
 #include "formats/dcp/internal/item_framing.h"
 #include "formats/dcp/internal/metadata_writer.h"
 #include "formats/dcp/metadata.h"
+#include "formats/target_tensors.h"
 #include "formats/torch_save/torch_item.h"
 
 namespace ckpt::dcp {
@@ -136,7 +137,7 @@ class FileLayout {
 };
 
 // The item of a tensor whose elements are known.
-Bytes WholeItem(const WriterTensor& tensor) {
+Bytes WholeItem(const MemoryTensor& tensor) {
   const torch_save::TensorItem item(tensor.dtype, tensor.shape);
   Bytes whole = item.head();
   Append(tensor.values, whole);
@@ -214,7 +215,7 @@ Result<std::uint64_t> TotalBytes(const std::vector<TargetTensor>& tensors) {
   return total;
 }
 
-Status CheckValues(const WriterTensor& tensor) {
+Status CheckValues(const MemoryTensor& tensor) {
   CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
   if (bytes == tensor.values.size()) return OkStatus();
   return Error(ErrorKind::kSizeMismatch, "the values of a tensor do not fit its shape")
@@ -232,8 +233,8 @@ Result<std::set<std::string_view>> KeysOf(const std::vector<TargetTensor>& tenso
     return Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(key);
   };
   for (const TargetTensor& tensor : tensors) CKPT_RETURN_IF_ERROR(add(tensor.key));
-  for (const WriterTensor& tensor : options.known_tensors) CKPT_RETURN_IF_ERROR(add(tensor.key));
-  for (const WriterObject& object : options.objects) CKPT_RETURN_IF_ERROR(add(object.key));
+  for (const MemoryTensor& tensor : options.known_tensors) CKPT_RETURN_IF_ERROR(add(tensor.key));
+  for (const PickledEntry& object : options.objects) CKPT_RETURN_IF_ERROR(add(object.key));
   return keys;
 }
 
@@ -265,14 +266,14 @@ Sizes SizesOf(const WriterOptions& options, std::uint64_t total_bytes) {
 // Objects, and tensors whose elements are known.
 void PlaceKnown(const WriterOptions& options, FileLayout& layout, WritePlan& plan,
                 MetadataRest& rest) {
-  for (const WriterObject& object : options.objects) {
-    Bytes item = torch_save::ObjectItem(object.pickle, object.storages);
+  for (const PickledEntry& object : options.objects) {
+    Bytes item = torch_save::ObjectItem(object.value.pickle, object.value.storages);
     const auto [file, offset] = layout.Place(0, item.size());
     rest.objects.push_back(
         {.key = object.key, .file = file, .offset_bytes = offset, .size_bytes = item.size()});
     plan.literals.push_back({.file = file, .offset_bytes = offset, .bytes = std::move(item)});
   }
-  for (const WriterTensor& tensor : options.known_tensors) {
+  for (const MemoryTensor& tensor : options.known_tensors) {
     Bytes item = WholeItem(tensor);
     const auto [file, offset] = layout.Place(0, item.size());
     rest.known_tensors.push_back({.key = tensor.key,
@@ -358,9 +359,10 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
   WritePlan plan;
   plan.framing = std::make_shared<TorchItemFraming>(options.flattened);
   plan.tensors = std::move(tensors);
+  plan.known_tensors = DescribeKnown(options.known_tensors);
 
   CKPT_ASSIGN_OR_RETURN(const std::uint64_t total_bytes, TotalBytes(plan.tensors));
-  for (const WriterTensor& tensor : options.known_tensors) {
+  for (const MemoryTensor& tensor : options.known_tensors) {
     CKPT_RETURN_IF_ERROR(CheckValues(tensor));
   }
   CKPT_ASSIGN_OR_RETURN(const std::set<std::string_view> keys, KeysOf(plan.tensors, options));

@@ -12,28 +12,14 @@
 #include "core/base/bytes.h"
 #include "core/base/result.h"
 #include "core/checkpoint/entry_paths.h"
+#include "core/checkpoint/memory_source.h"
+#include "core/checkpoint/source.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/tensor/box.h"
 #include "core/tensor/dtype.h"
 #include "core/tensor/shape.h"
 
 namespace ckpt::dcp {
-
-// An entry that is not a tensor: its value as a protocol-2 pickle, which torch.load reads, and the
-// storages that the pickle refers to.
-struct WriterObject {
-  std::string key;
-  Bytes pickle;
-  std::vector<Bytes> storages = {};
-};
-
-// A small tensor whose elements are known when the files are planned, in C order, little endian.
-struct WriterTensor {
-  std::string key;
-  DType dtype = DType::kFloat32;
-  Dims shape;
-  Bytes values;
-};
 
 // Blocks along each dim of a tensor, by its key. One of shape [X, Y] in x times y blocks has the
 // shape [x, y, X/x * Y/y] in the metadata, which say its own beside it (`mcore_data`); a chunk is a
@@ -47,9 +33,10 @@ struct PlacedRows {
 };
 
 struct WriterOptions {
-  std::vector<WriterObject> objects = {};
-  // Stored beside the objects, never compressed.
-  std::vector<WriterTensor> known_tensors = {};
+  std::vector<PickledEntry> objects = {};
+  // Small tensors whose elements are known when the files are planned: stored beside the objects,
+  // never compressed.
+  std::vector<MemoryTensor> known_tensors = {};
   // Whether `.metadata` says where the keys stand in a nested state dict.
   bool stores_paths = true;
   // Where a flat key stands in the nested state dict that loaders without a template rebuild.

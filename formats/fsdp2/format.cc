@@ -23,17 +23,13 @@ constexpr std::array kOptions = {FormatOption{
 
 constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .moment_key = &MomentKey,
+                            .run_objects = &RunObjects,
+                            .known_tensors = &StepTensors,
+                            .path_of = &RunPath,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
                             .find_tensors = &FindTensors,
                             .read = &ReadRun};
-
-constexpr RunFormat kRunInFile = {.weight_key = &WeightKey,
-                                  .moment_key = &MomentKey,
-                                  .plan = &PlanRunFile,
-                                  .holds_run = &HoldsRun,
-                                  .find_tensors = &FindTensors,
-                                  .read = &ReadRun};
 
 }  // namespace
 
@@ -45,9 +41,9 @@ constinit const Format kFormatOfFile = {.name = kName,
                                         .options = kOptions,
                                         .is_one_file = true,
                                         .holds_objects = true,
+                                        .nested_keys = NestedKeys::kTextsAndNumbers,
                                         .recognise = &torch_save::Recognise,
-                                        .plan_weights = &PlanWeightsFile,
-                                        .run = &kRunInFile};
+                                        .plan_weights = &PlanFile};
 
 constinit const Format kFormat = {.name = kName,
                                   .usual_naming = kName,

@@ -57,13 +57,23 @@ Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Pat
   return megatron::WithBridgeFiles(std::move(source), storage, path);
 }
 
+// Forms differ in the files around the checkpoint alone.
+std::vector<PickledEntry> ObjectsInAnyForm(const TrainingRun& run, const ChosenForms& /*forms*/) {
+  return RunObjects(run);
+}
+
+EntryPath PathInAnyForm(const std::string& key, const ChosenForms& /*forms*/) {
+  return RunPath(key);
+}
+
 constexpr std::array kOptions = {FormatOption{
     .name = megatron::kTreeOption, .purpose = megatron::kTreePurpose, .values = megatron::kTrees}};
 
 constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .moment_key = &MomentKey,
                             .run_tensors = &RunTensors,
-                            .run_objects = &RenderObjects,
+                            .run_objects = &ObjectsInAnyForm,
+                            .path_of = &PathInAnyForm,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
                             .find_tensors = &FindTensors,

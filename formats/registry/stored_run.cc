@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "formats/torch_save/object_item.h"
+
 namespace ckpt {
 namespace {
 
@@ -82,9 +84,37 @@ Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint, RunDetail de
       .Hint("ckpt-train --set finetune=true takes the weights alone");
 }
 
-const Format& FormOfRun(const Format& container) {
-  const bool holds_any = container.holds_objects && !container.file_in_directory.empty();
-  return container.run == nullptr && holds_any ? UsualRunFormat() : container;
+const Format& FormOfRun(const Format& container, std::string_view naming) {
+  if (container.run != nullptr || !container.holds_objects) return container;
+  if (naming.empty()) return container.file_in_directory.empty() ? container : UsualRunFormat();
+  for (const Format* const format : Formats()) {
+    const bool tells_entries = format->run != nullptr && format->run->run_objects != nullptr;
+    if (tells_entries && format->usual_naming == naming) return *format;
+  }
+  return container;
+}
+
+Status AddEntriesOfRun(const Format& form, const TrainingRun& run, const Format& container,
+                       WeightsRequest& request) {
+  for (PickledEntry& object : form.run->run_objects(run, request.forms)) {
+    CKPT_ASSIGN_OR_RETURN(RenderedObject text, torch_save::RenderPickled(object));
+    request.carried_objects.push_back({.key = std::move(object.key),
+                                       .type = std::move(text.type),
+                                       .json = std::move(text.json),
+                                       .numbers = std::move(text.numbers),
+                                       .pickled = std::move(object.value)});
+  }
+  if (form.run->known_tensors != nullptr) request.known_tensors = form.run->known_tensors(run);
+  if (form.run->path_of == nullptr || container.nested_keys == NestedKeys::kNone) return OkStatus();
+  const auto add = [&](const std::string& key) {
+    EntryPath path = form.run->path_of(key, request.forms);
+    if (container.nested_keys == NestedKeys::kTexts) path = WithTextKeys(std::move(path));
+    request.paths.emplace(key, std::move(path));
+  };
+  for (const TargetTensor& tensor : request.tensors) add(tensor.key);
+  for (const MemoryTensor& tensor : request.known_tensors) add(tensor.key);
+  for (const CarriedObject& object : request.carried_objects) add(object.key);
+  return OkStatus();
 }
 
 }  // namespace ckpt

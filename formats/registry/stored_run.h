@@ -3,14 +3,17 @@
 #define CKPT_FORMATS_REGISTRY_STORED_RUN_H_
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/base/status.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/layout/value.h"
 #include "core/training/run_format.h"
 #include "core/training/training_run.h"
 #include "formats/registry/registry.h"
+#include "formats/weights_request.h"
 
 namespace ckpt {
 
@@ -43,10 +46,17 @@ Result<std::vector<OptimizerTensors>> FindOptimizerTensors(const OpenedCheckpoin
 Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint,
                                 RunDetail detail = RunDetail::kToResume);
 
-// Whose names and form a run has that is saved in `container`: its own (Format::run). In one that
-// holds tensors of any names and objects as text, those of UsualRunFormat. Without Format::run it
-// holds weights alone.
-[[nodiscard]] const Format& FormOfRun(const Format& container);
+// Whose names and form a run has that is stored in `container`: its own (Format::run). In one that
+// holds tensors and objects of any names, those of the format with this usual naming; without a
+// naming those of UsualRunFormat, if a run can be saved there. Without Format::run it holds weights
+// alone.
+[[nodiscard]] const Format& FormOfRun(const Format& container, std::string_view naming = {});
+
+// Adds what of a run is no weight and no moment, as the format `form` has it, to a request for
+// `container`, which holds entries of any names. REQUIRES: the request has its tensors and forms.
+// Errors: none that a run can cause.
+Status AddEntriesOfRun(const Format& form, const TrainingRun& run, const Format& container,
+                       WeightsRequest& request);
 
 }  // namespace ckpt
 

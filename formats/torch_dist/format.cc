@@ -58,6 +58,7 @@ constexpr std::array kOptions = {
 
 constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .moment_key = &MomentKey,
+                            .run_objects = &RunObjects,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
                             .by_parameter = &UnpackBuffers,

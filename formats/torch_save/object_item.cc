@@ -12,6 +12,7 @@
 #include "core/base/checked_math.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
+#include "core/io/storage.h"
 #include "formats/pickle/copy_value.h"
 #include "formats/pickle/object_json.h"
 #include "formats/pickle/writer.h"
@@ -19,6 +20,7 @@
 #include "formats/torch_save/internal/inner_tensors.h"
 #include "formats/torch_save/internal/persistent_storage.h"
 #include "formats/torch_save/tensor_rebuild.h"
+#include "formats/torch_save/torch_item.h"
 
 namespace ckpt::torch_save {
 namespace {
@@ -223,6 +225,14 @@ Result<RenderedObject> RenderItem(const TorchContainer& container, pickle::NodeI
   }
   const auto is_verified = [](const StorageExtent& /*storage*/) { return OkStatus(); };
   return RenderObject(container, node, key, Held::kDigest, is_verified);
+}
+
+Result<RenderedObject> RenderPickled(const PickledEntry& entry) {
+  Bytes item = ObjectItem(entry.value.pickle, entry.value.storages);
+  const std::uint64_t size = item.size();
+  CKPT_ASSIGN_OR_RETURN(const TorchContainer container,
+                        OpenZipContainer(MakeMemoryFile(entry.key, std::move(item)), 0, size));
+  return RenderItem(container, container.pickle.root, entry.key);
 }
 
 }  // namespace ckpt::torch_save

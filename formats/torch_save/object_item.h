@@ -45,6 +45,10 @@ Result<std::optional<PickledObject>> CopyItem(const TorchContainer& container, p
 Result<RenderedObject> RenderItem(const TorchContainer& container, pickle::NodeId node,
                                   const std::string& key);
 
+// The same of an entry that is not stored yet, as it will be read. Errors: those of
+// OpenZipContainer and RenderItem.
+Result<RenderedObject> RenderPickled(const PickledEntry& entry);
+
 }  // namespace ckpt::torch_save
 
 #endif  // CKPT_FORMATS_TORCH_SAVE_OBJECT_ITEM_H_

@@ -4,9 +4,9 @@
     python3 tests/gpu/containers.py --bin build/cuda/bin [--device cuda|cpu] [--fp32] [--work DIR]
 
 Two ranks train a dense model and one with experts for eight steps and save after the fourth. From there go on: the same two ranks,
-the same ranks from each of the other containers (`ckpt-convert convert`), two instances of one rank, one rank. Each load checks the
-state's digest and the stored loss (`prove`). Needs two GPUs, or none with `--device cpu`. Exits with 1 where a figure is not as it
-must be:
+the same ranks from each of the other containers and from files under each naming (`ckpt-convert convert`), two instances of one rank,
+one rank. Each load checks the state's digest and the stored loss (`prove`). Needs two GPUs, or none with `--device cpu`. Exits with
+1 where a figure is not as it must be:
 
 * the same ranks have the losses and the final digest of the run that nobody ended, bit for bit
 * under another mesh, the first loss is the same within 1e-6 (bf16: 1e-3)
@@ -22,6 +22,8 @@ import tempfile
 
 CONTAINERS = ("fsdp_dtensor", "torch_dist", "fsdp2", "hdf5")
 BUFFERS = "torch_dist in buffers"
+# A file holds a run as each of these has it.
+FILES, NAMINGS = {"hdf5": ".h5", "torch_save": ".pt"}, ("fsdp_dtensor", "torch_dist", "fsdp2")
 MODEL = {"num_layers": 2, "hidden_size": 256, "ffn_hidden_size": 512, "num_attention_heads": 4, "vocab_size": 258}
 BATCH = {"seq_length": 128, "global_batch_size": 8}
 STEPS, SAVED = 8, 4
@@ -81,6 +83,8 @@ def check_container(check, args, folder, name, settings, mesh, container):
     targets[BUFFERS] = ["--to", "torch_dist", "--optimizer-form", "dp_reshardable"]
     if not args.fp32:  # the exact weights are in the buffers, which are those of a model in bfloat16
         targets[BUFFERS] += ["--dtype", "bfloat16"]
+    for file, suffix in FILES.items():
+        targets |= {f"{file} as {naming}{suffix}": ["--to", file, "--naming", naming] for naming in NAMINGS}
     for target, options in targets.items():
         converted = folder / f"to {target}"
         run(args.bin / "ckpt-convert", "convert", saved, converted, *options, "--quiet")

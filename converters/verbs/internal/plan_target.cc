@@ -403,10 +403,20 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
   weights.tensors = view.tensors;
   CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, weights));
   if (target.is_one_file) CKPT_RETURN_IF_ERROR(FillOneFile(storage, options, prepared, weights));
+  const Format& form = *prepared.to.FormForRun();
   RunRequest request;
-  CKPT_RETURN_IF_ERROR(AddOptimizer(state, target, prepared.to.forms, view));
-  CKPT_ASSIGN_OR_RETURN(request.run, RunForTarget(state, target, view, prepared.model.left_out));
+  CKPT_RETURN_IF_ERROR(AddOptimizer(state, form, prepared.to.forms, view));
+  CKPT_ASSIGN_OR_RETURN(request.run, RunForTarget(state, form, view, prepared.model.left_out));
   NameImplementation(prepared.to.choices, request.run);
+  if (target.run == nullptr) {
+    weights.tensors = view.tensors;
+    weights.forms = prepared.to.forms;
+    weights.files = options.files;
+    weights.max_file_bytes = options.max_shard_bytes;
+    weights.zstd_level = options.zstd_level;
+    CKPT_RETURN_IF_ERROR(AddEntriesOfRun(form, request.run, target, weights));
+    return PlanWeights(target, std::move(weights));
+  }
   request.tensors = view.tensors;
   request.side_files = std::move(weights.side_files);
   request.file_name = std::move(weights.file_name);

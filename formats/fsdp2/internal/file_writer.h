@@ -4,21 +4,15 @@
 #define CKPT_FORMATS_FSDP2_INTERNAL_FILE_WRITER_H_
 
 #include "core/base/result.h"
-#include "core/checkpoint/write_plan.h"
-#include "core/training/run_format.h"
 #include "formats/weights_request.h"
 
 namespace ckpt::fsdp2 {
 
-// {"model": {parameter: tensor}, "run": {"args": {…}}}: run.args says what model it is.
+// {"model": {parameter: tensor}, "run": {"args": {…}}}: run.args says what model it is. Of a run,
+// its entries besides, every one where `request.paths` say.
 //
-// Errors: those of torch_save::CheckIsOneFile and PlanStateFile.
-Result<PlannedCheckpoint> PlanWeightsFile(WeightsRequest request);
-
-// {"model": …, "optim": …, "lr_scheduler": …, "run": …}: every entry where RunPath says.
-//
-// Errors: the same.
-Result<WritePlan> PlanRunFile(RunRequest request);
+// Errors: those of torch_save's planner.
+Result<PlannedCheckpoint> PlanFile(WeightsRequest request);
 
 }  // namespace ckpt::fsdp2
 

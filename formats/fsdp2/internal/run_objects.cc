@@ -19,10 +19,11 @@
 namespace ckpt::fsdp2 {
 namespace {
 
-using dcp::WriterObject;
 using layout::Value;
 using megatron::ObjectField;
 using megatron::PickleValue;
+
+bool IsFlat(const ChosenForms& forms) { return IsChosen(forms, kOptimizerOption, kFlat); }
 
 const Value* FindArg(const TrainingRun& run, std::string_view name) {
   const auto found = std::ranges::find(run.args, name, &std::pair<std::string, Value>::first);
@@ -62,9 +63,9 @@ Bytes PickleTexts(const std::vector<std::string>& texts) {
 }
 
 void Add(std::string_view prefix, std::vector<ObjectField> fields,
-         std::vector<WriterObject>& objects) {
+         std::vector<PickledEntry>& objects) {
   for (ObjectField& field : fields) {
-    objects.push_back({fmt::format("{}{}", prefix, field.name), std::move(field.pickle)});
+    objects.push_back({fmt::format("{}{}", prefix, field.name), {std::move(field.pickle)}});
   }
 }
 
@@ -74,7 +75,7 @@ std::vector<std::vector<std::string>> ParametersByGroup(const TrainingRun& run) 
   return names;
 }
 
-void AddGroups(const TrainingRun& run, bool is_flat, std::vector<WriterObject>& objects) {
+void AddGroups(const TrainingRun& run, bool is_flat, std::vector<PickledEntry>& objects) {
   const std::vector<std::vector<std::string>> parameters = ParametersByGroup(run);
   for (std::size_t g = 0; g < run.groups.size(); ++g) {
     const std::string own = fmt::format("{}{}.", kRunGroups, g);
@@ -82,14 +83,14 @@ void AddGroups(const TrainingRun& run, bool is_flat, std::vector<WriterObject>& 
     Add(own, MegatronFields(run.groups[g]), objects);
     const std::vector<ObjectField> fields = TorchFields(run.groups[g], run);
     if (is_flat) {
-      objects.push_back({fmt::format("{}{}", own, kParams), PickleTexts(parameters[g])});
+      objects.push_back({fmt::format("{}{}", own, kParams), {PickleTexts(parameters[g])}});
       for (const std::string& name : parameters[g]) {
         Add(fmt::format("{}{}.", prefix, name), fields, objects);
       }
     } else {
       const std::string numbered = fmt::format("{}{}.", prefix, g);
       Add(numbered, fields, objects);
-      objects.push_back({fmt::format("{}{}", numbered, kParams), PickleTexts(parameters[g])});
+      objects.push_back({fmt::format("{}{}", numbered, kParams), {PickleTexts(parameters[g])}});
     }
   }
 }
@@ -140,7 +141,7 @@ std::string MomentKey(std::string_view name, std::string_view moment) {
   return fmt::format("{}{}{}.{}", kOptimizer, kState, name, moment);
 }
 
-WriterObject ArgsObject(const megatron::NamedValues& args) {
+PickledEntry ArgsObject(const megatron::NamedValues& args) {
   pickle::PickleWriter pickle(pickle::Dialect::kWeightsOnly);
   pickle.BeginDict();
   for (const auto& [name, value] : args) {
@@ -148,12 +149,12 @@ WriterObject ArgsObject(const megatron::NamedValues& args) {
     megatron::WriteValue(value, pickle);
   }
   pickle.EndDict();
-  return {std::string(kRunArgs), pickle.Take()};
+  return {std::string(kRunArgs), {pickle.Take()}};
 }
 
-std::vector<WriterObject> RunObjects(const TrainingRun& run, bool is_flat) {
-  std::vector<WriterObject> objects;
-  AddGroups(run, is_flat, objects);
+std::vector<PickledEntry> RunObjects(const TrainingRun& run, const ChosenForms& forms) {
+  std::vector<PickledEntry> objects;
+  AddGroups(run, IsFlat(forms), objects);
   Add(kScheduler, SchedulerFields(run), objects);
   objects.push_back(ArgsObject(run.args));
   Add(kRunSchedule, megatron::ScheduleFields(run.schedule), objects);
@@ -166,25 +167,25 @@ std::vector<WriterObject> RunObjects(const TrainingRun& run, bool is_flat) {
   return objects;
 }
 
-std::vector<dcp::WriterTensor> StepTensors(const TrainingRun& run) {
-  std::vector<dcp::WriterTensor> steps;
+std::vector<MemoryTensor> StepTensors(const TrainingRun& run) {
+  std::vector<MemoryTensor> steps;
   if (run.uses_sgd()) return steps;
   for (const auto& [name, group] : run.group_of) {
-    dcp::WriterTensor& step = steps.emplace_back();
+    MemoryTensor& step = steps.emplace_back();
     step.key = MomentKey(name, kStep);
     AppendLe(static_cast<float>(run.groups.at(group).step), step.values);
   }
   return steps;
 }
 
-EntryPath RunPath(const std::string& key, bool is_flat) {
+EntryPath RunPath(const std::string& key, const ChosenForms& forms) {
   if (const auto name = Behind(kModel, key)) return {WithoutDot(kModel), std::string(*name)};
   if (const auto field = Behind(kScheduler, key)) {
     return {WithoutDot(kScheduler), std::string(*field)};
   }
   if (const auto rest = Behind(kOptimizer, key)) {
     const auto parsed = ParseOptimizerKey(key);
-    if (is_flat || !parsed) return {WithoutDot(kOptimizer), std::string(*rest)};
+    if (IsFlat(forms) || !parsed) return {WithoutDot(kOptimizer), std::string(*rest)};
     return {WithoutDot(kOptimizer), WithoutDot(parsed->section), StepOf(parsed->owner),
             std::string(parsed->field)};
   }

@@ -3,16 +3,25 @@
 #ifndef CKPT_FORMATS_FSDP2_INTERNAL_RUN_OBJECTS_H_
 #define CKPT_FORMATS_FSDP2_INTERNAL_RUN_OBJECTS_H_
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/checkpoint/chosen_forms.h"
 #include "core/checkpoint/entry_paths.h"
+#include "core/checkpoint/memory_source.h"
+#include "core/checkpoint/source.h"
 #include "core/training/training_run.h"
-#include "formats/dcp/writer.h"
 #include "formats/megatron/plain_pickle.h"
 
 namespace ckpt::fsdp2 {
+
+// The optimizer as get_state_dict returns it, and with flatten_optimizer_state_dict.
+inline constexpr std::string_view kNested = "nested";
+inline constexpr std::string_view kOptimizerOption = "optimizer-state-dict";
+inline constexpr std::string_view kFlat = "flattened";
+inline constexpr std::array kForms = {kNested, kFlat};
 
 // Keys of a weight and of what the optimizer keeps for it; `name` is the parameter's in the live
 // module of Transformers.
@@ -20,15 +29,16 @@ namespace ckpt::fsdp2 {
 [[nodiscard]] std::string MomentKey(std::string_view name, std::string_view moment);
 
 // Every entry that is not a tensor: parameter groups with all settings of torch's AdamW or SGD,
-// their names in a list each, or (`is_flat`) the settings under the name of every parameter; the
+// their names in a list each, or (kFlat) the settings under the name of every parameter; the
 // scheduler; and the rest of the run behind kRunState.
-[[nodiscard]] std::vector<dcp::WriterObject> RunObjects(const TrainingRun& run, bool is_flat);
+[[nodiscard]] std::vector<PickledEntry> RunObjects(const TrainingRun& run,
+                                                   const ChosenForms& forms);
 // The number of updates of every parameter, as Adam keeps it. SGD counts none.
-[[nodiscard]] std::vector<dcp::WriterTensor> StepTensors(const TrainingRun& run);
+[[nodiscard]] std::vector<MemoryTensor> StepTensors(const TrainingRun& run);
 // Arguments that describe the model.
-[[nodiscard]] dcp::WriterObject ArgsObject(const megatron::NamedValues& args);
+[[nodiscard]] PickledEntry ArgsObject(const megatron::NamedValues& args);
 // Where a flat key stands in the nested state dict.
-[[nodiscard]] EntryPath RunPath(const std::string& key, bool is_flat);
+[[nodiscard]] EntryPath RunPath(const std::string& key, const ChosenForms& forms);
 
 }  // namespace ckpt::fsdp2
 

@@ -16,16 +16,14 @@ namespace ckpt::fsdp2 {
 namespace {
 
 Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<WriteCopy>& side_files,
-                       bool is_flat, dcp::WriterOptions options) {
-  options.path_of = [is_flat](const std::string& key) { return RunPath(key, is_flat); };
+                       const ChosenForms& forms, dcp::WriterOptions options) {
+  options.path_of = [forms](const std::string& key) { return RunPath(key, forms); };
   CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(tensors), options));
   megatron::AddCopies(side_files, fmt::format("{}/", kAssetsDirectory), plan);
   return plan;
 }
 
 }  // namespace
-
-bool IsFlat(const ChosenForms& forms) { return IsChosen(forms, kOptimizerOption, kFlat); }
 
 Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
   dcp::WriterOptions options;
@@ -38,16 +36,15 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
   }
   PlannedCheckpoint planned;
   CKPT_ASSIGN_OR_RETURN(planned.plan, Plan(std::move(request.tensors), request.side_files,
-                                           IsFlat(request.forms), std::move(options)));
+                                           request.forms, std::move(options)));
   return planned;
 }
 
 Result<WritePlan> PlanRun(RunRequest request) {
-  const bool is_flat = IsFlat(request.forms);
   dcp::WriterOptions options = dcp::OptionsOfRun(request);
-  options.objects = RunObjects(request.run, is_flat);
+  options.objects = RunObjects(request.run, request.forms);
   options.known_tensors = StepTensors(request.run);
-  return Plan(std::move(request.tensors), request.side_files, is_flat, std::move(options));
+  return Plan(std::move(request.tensors), request.side_files, request.forms, std::move(options));
 }
 
 }  // namespace ckpt::fsdp2

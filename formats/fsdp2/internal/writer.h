@@ -2,23 +2,12 @@
 #ifndef CKPT_FORMATS_FSDP2_INTERNAL_WRITER_H_
 #define CKPT_FORMATS_FSDP2_INTERNAL_WRITER_H_
 
-#include <array>
-#include <string_view>
-
 #include "core/base/result.h"
-#include "core/checkpoint/chosen_forms.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/training/run_format.h"
 #include "formats/weights_request.h"
 
 namespace ckpt::fsdp2 {
-
-// The optimizer as get_state_dict returns it, and with flatten_optimizer_state_dict.
-inline constexpr std::string_view kNested = "nested";
-inline constexpr std::string_view kOptimizerOption = "optimizer-state-dict";
-inline constexpr std::string_view kFlat = "flattened";
-inline constexpr std::array kForms = {kNested, kFlat};
-[[nodiscard]] bool IsFlat(const ChosenForms& forms);
 
 //   .metadata, __0_<n>.distcp   model.<parameter>
 //   hf_assets/                  the side files

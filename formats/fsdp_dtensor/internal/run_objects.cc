@@ -16,13 +16,10 @@
 #include "formats/megatron/object_fields.h"
 #include "formats/megatron/plain_pickle.h"
 #include "formats/megatron/random_states.h"
-#include "formats/pickle/object_json.h"
-#include "formats/pickle/reader.h"
 
 namespace ckpt::fsdp_dtensor {
 namespace {
 
-using dcp::WriterObject;
 using megatron::ObjectField;
 using megatron::PickleNamespace;
 using megatron::PickleValue;
@@ -109,41 +106,29 @@ std::string MomentKey(std::string_view name, std::string_view moment) {
   return fmt::format("{}{}{}.{}", kOptimizerState, kOptimizerWrappers, name, moment);
 }
 
-std::vector<WriterObject> RunObjects(const TrainingRun& run) {
-  std::vector<WriterObject> objects = {
-      {std::string(kArgs), PickleNamespace(run.args)},
-      {"checkpoint_version", PickleValue(3.0)},
-      {std::string(kIteration), PickleValue(run.iteration)},
-      {std::string(kOperations), PickleValue(run.num_floating_point_operations)}};
+std::vector<PickledEntry> RunObjects(const TrainingRun& run) {
+  std::vector<PickledEntry> objects = {
+      {std::string(kArgs), {PickleNamespace(run.args)}},
+      {"checkpoint_version", {PickleValue(3.0)}},
+      {std::string(kIteration), {PickleValue(run.iteration)}},
+      {std::string(kOperations), {PickleValue(run.num_floating_point_operations)}}};
   for (ObjectField& field : megatron::ScheduleFields(run.schedule)) {
-    objects.push_back({fmt::format("{}{}", kScheduler, field.name), std::move(field.pickle)});
+    objects.push_back({fmt::format("{}{}", kScheduler, field.name), {std::move(field.pickle)}});
   }
   std::vector<std::vector<ObjectField>> groups;
   for (const ParamGroup& group : run.groups) groups.push_back(FieldsOf(group));
   for (const auto& [name, group] : LiveGroups(run)) {
     for (const ObjectField& field : groups.at(group)) {
       objects.push_back({fmt::format("{}{}{}.{}", kGroupMeta, kOptimizerWrappers, name, field.name),
-                         field.pickle});
+                         {field.pickle}});
     }
   }
   for (int rank = 0; rank < run.tensor_ranks; ++rank) {
     const std::string prefix = RandomStatesOf(rank);
-    objects.push_back({prefix + "random_rng_state", megatron::PicklePythonState(run.seed)});
-    objects.push_back({prefix + "np_rng_state", megatron::PickleNumpyState(run.seed)});
+    objects.push_back({prefix + "random_rng_state", {megatron::PicklePythonState(run.seed)}});
+    objects.push_back({prefix + "np_rng_state", {megatron::PickleNumpyState(run.seed)}});
   }
   return objects;
-}
-
-Result<std::vector<RunObject>> RenderObjects(const TrainingRun& run) {
-  std::vector<RunObject> rendered;
-  for (const WriterObject& object : RunObjects(run)) {
-    CKPT_ASSIGN_OR_RETURN(const pickle::ParsedPickle parsed,
-                          pickle::ParsePickle(object.pickle, object.key));
-    CKPT_ASSIGN_OR_RETURN(RenderedObject value,
-                          pickle::RenderObject(parsed.graph, parsed.root, object.key, object.key));
-    rendered.push_back({object.key, std::move(value)});
-  }
-  return rendered;
 }
 
 std::vector<MemoryTensor> RunTensors(const TrainingRun& run) {

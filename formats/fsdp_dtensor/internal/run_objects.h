@@ -8,12 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/result.h"
 #include "core/checkpoint/entry_paths.h"
 #include "core/checkpoint/memory_source.h"
-#include "core/training/run_format.h"
+#include "core/checkpoint/source.h"
 #include "core/training/training_run.h"
-#include "formats/dcp/writer.h"
 
 namespace ckpt::fsdp_dtensor {
 
@@ -23,9 +21,7 @@ namespace ckpt::fsdp_dtensor {
 [[nodiscard]] std::string MomentKey(std::string_view name, std::string_view moment);
 
 // Every entry that is not a tensor, in the types that Megatron's own have.
-[[nodiscard]] std::vector<dcp::WriterObject> RunObjects(const TrainingRun& run);
-// The same as text. Errors: none that a run can cause.
-Result<std::vector<RunObject>> RenderObjects(const TrainingRun& run);
+[[nodiscard]] std::vector<PickledEntry> RunObjects(const TrainingRun& run);
 // The entries that are tensors and belong to no parameter: states of random generators, each valid
 // for its library and a function of the seed.
 [[nodiscard]] std::vector<MemoryTensor> RunTensors(const TrainingRun& run);

@@ -88,13 +88,7 @@ class Prover {
   Status Prove(const WritePlan& plan) {
     CKPT_ASSIGN_OR_RETURN(main_, Open(files_.own_name()));
     CKPT_RETURN_IF_ERROR(CheckRoot());
-    std::vector<TargetTensor> tensors = plan.tensors;
-    // A plan of links writes no tensors: then the strict reader says which ones there are.
-    for (const GlobalTensor& tensor : index_.tensors()) {
-      if (!plan.tensors.empty()) break;
-      tensors.push_back({.key = tensor.key, .dtype = tensor.dtype, .shape = tensor.shape});
-    }
-    CKPT_RETURN_IF_ERROR(CheckTensors(tensors));
+    CKPT_RETURN_IF_ERROR(CheckTensors(TensorsOf(plan)));
     CKPT_RETURN_IF_ERROR(CheckObjects());
     for (std::size_t f = 1; f < plan.files.size(); ++f) {
       CKPT_RETURN_IF_ERROR(Open(plan.files[f].name).status());
@@ -105,6 +99,19 @@ class Prover {
   }
 
  private:
+  [[nodiscard]] std::vector<TargetTensor> TensorsOf(const WritePlan& plan) const {
+    std::vector<TargetTensor> tensors = plan.tensors;
+    if (!tensors.empty()) {
+      tensors.insert(tensors.end(), plan.known_tensors.begin(), plan.known_tensors.end());
+      return tensors;
+    }
+    // A plan of links writes no tensors: then the strict reader says which ones there are.
+    for (const GlobalTensor& tensor : index_.tensors()) {
+      tensors.push_back({.key = tensor.key, .dtype = tensor.dtype, .shape = tensor.shape});
+    }
+    return tensors;
+  }
+
   Status Differs(ErrorKind kind, const LibraryFile& file, std::string_view what) const {
     return Error(kind, fmt::format("the HDF5 library finds {}", what)).File(file.name());
   }

@@ -32,8 +32,8 @@ std::uint64_t AlignUp(std::uint64_t at, std::uint64_t alignment) {
   return CeilDiv(at, alignment) * alignment;
 }
 
-Status CheckTensors(const std::vector<TargetTensor>& tensors,
-                    const std::vector<CarriedObject>& objects) {
+Status CheckTensors(const WeightsRequest& request) {
+  const std::vector<TargetTensor>& tensors = request.tensors;
   Status status = CountTargetBytes(tensors).status();
   std::set<std::string_view> keys;
   for (const TargetTensor& tensor : tensors) {
@@ -50,11 +50,12 @@ Status CheckTensors(const std::vector<TargetTensor>& tensors,
                    .Tensor(key)
                    .Hint("ckpt-convert --drop leaves it out, with * for the byte"));
   }
-  for (const CarriedObject& object : objects) {
-    if (!keys.insert(object.key).second) {
-      status.Add(Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(object.key));
-    }
-  }
+  const auto add = [&](const std::string& key) {
+    if (keys.insert(key).second) return;
+    status.Add(Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(key));
+  };
+  for (const MemoryTensor& tensor : request.known_tensors) add(tensor.key);
+  for (const CarriedObject& object : request.carried_objects) add(object.key);
   return status;
 }
 
@@ -86,6 +87,18 @@ NewDataSet DataSetOf(const TargetTensor& tensor) {
                          {kDtypeAttribute, std::string(DTypeName(tensor.dtype))}}};
 }
 
+// Lays tensors whose elements are known behind the `end` of a file, which then is theirs.
+void AddKnown(std::span<const MemoryTensor> tensors, std::uint32_t file, std::uint64_t& end,
+              std::vector<NewDataSet>& sets, std::vector<WriteLiteral>& literals) {
+  for (const MemoryTensor& tensor : tensors) {
+    const std::uint64_t at = AlignUp(end, kAlignment);
+    sets.push_back(DataSetOf({tensor.key, tensor.dtype, tensor.shape}));
+    sets.back().at = at;
+    literals.push_back({.file = file, .offset_bytes = at, .bytes = tensor.values});
+    end = at + tensor.values.size();
+  }
+}
+
 // Ends file `f` of the plan with what describes its data sets.
 void AddStructure(std::uint32_t f, const std::vector<std::string>& groups,
                   const std::vector<NewDataSet>& data_sets, WritePlan& plan) {
@@ -97,10 +110,12 @@ void AddStructure(std::uint32_t f, const std::vector<std::string>& groups,
   plan.literals.push_back({.file = f, .offset_bytes = tail_at, .bytes = std::move(structure.tail)});
 }
 
-// A file of data sets that hold no elements of their own.
-WritePlan PlanStructure(const WeightsRequest& request, const std::vector<NewDataSet>& sets) {
+// A file of data sets whose elements lie in other files.
+WritePlan PlanStructure(const WeightsRequest& request, std::vector<NewDataSet> sets) {
   WritePlan plan;
   plan.files.push_back({.name = request.file_name, .size_bytes = kSuperblockBytes});
+  AddKnown(request.known_tensors, 0, plan.files[0].size_bytes, sets, plan.literals);
+  for (NewDataSet& text : TextsOf(request)) sets.push_back(std::move(text));
   AddStructure(0, {kTensorsGroup, kObjectsGroup}, sets, plan);
   return plan;
 }
@@ -127,6 +142,7 @@ WritePlan PlanContiguous(const WeightsRequest& request) {
     sets.push_back(DataSetOf(tensor));
     sets.back().at = at;
   }
+  AddKnown(request.known_tensors, 0, end, sets, plan.literals);
   for (NewDataSet& text : TextsOf(request)) sets.push_back(std::move(text));
   AddStructure(0, {kTensorsGroup, kObjectsGroup}, sets, plan);
   return plan;
@@ -198,8 +214,7 @@ WritePlan PlanLinked(const WeightsRequest& request) {
     }
     sets.push_back(std::move(set));
   }
-  for (NewDataSet& text : TextsOf(request)) sets.push_back(std::move(text));
-  return PlanStructure(request, sets);
+  return PlanStructure(request, std::move(sets));
 }
 
 // Rows that fill a chunk of about this size; one at least.
@@ -262,7 +277,7 @@ Result<WritePlan> PlanCompressed(const WeightsRequest& request) {
     CKPT_RETURN_IF_ERROR(CutIntoChunks(t, plan));
   }
   const int level = *request.zstd_level;
-  const auto encode_index = [level, texts = TextsOf(request)](
+  const auto encode_index = [level, known = request.known_tensors, texts = TextsOf(request)](
                                 const WritePlan& placed, std::span<const WrittenItem> written) {
     std::vector<NewDataSet> sets;
     for (const TargetTensor& tensor : placed.tensors) sets.push_back(DataSetOf(tensor));
@@ -279,12 +294,14 @@ Result<WritePlan> PlanCompressed(const WeightsRequest& request) {
       if (!set.chunks) set.chunks = {.rows = item.box.sizes[0], .extents = {}, .zstd_level = level};
       set.chunks->extents.push_back(extent);
     }
+    std::vector<WriteLiteral> literals;
+    AddKnown(known, 0, end, sets, literals);
     sets.insert(sets.end(), texts.begin(), texts.end());
     const std::uint64_t tail_at = AlignUp(end, kAlignment);
     NewStructure structure = EncodeStructure({kTensorsGroup, kObjectsGroup}, sets, tail_at);
-    return std::vector<WriteLiteral>{
-        {.file = 0, .offset_bytes = 0, .bytes = std::move(structure.superblock)},
-        {.file = 0, .offset_bytes = tail_at, .bytes = std::move(structure.tail)}};
+    literals.push_back({.file = 0, .offset_bytes = 0, .bytes = std::move(structure.superblock)});
+    literals.push_back({.file = 0, .offset_bytes = tail_at, .bytes = std::move(structure.tail)});
+    return literals;
   };
   plan.compression = {.zstd_level = level, .encoder = ZstdEncoderName()};
   plan.late_bytes = {.files = {0}, .encode = encode_index};
@@ -376,6 +393,7 @@ WritePlan PlanParts(const WeightsRequest& request) {
                                         .from = std::nullopt,
                                         .to = is_whole ? std::nullopt : std::optional(rows.box)});
   }
+  AddKnown(request.known_tensors, 0, plan.files[0].size_bytes, shown, plan.literals);
   for (NewDataSet& text : TextsOf(request)) shown.push_back(std::move(text));
   AddStructure(0, {kTensorsGroup, kObjectsGroup}, shown, plan);
   for (std::uint32_t f = 1; f < plan.files.size(); ++f) {
@@ -392,7 +410,7 @@ Result<PlannedCheckpoint> PlanHdf5(WeightsRequest request) {
     return Error(ErrorKind::kUsage, "a compressed HDF5 checkpoint is one file")
         .Hint("leave ckpt-convert's --files and --max-shard-size out, or --compress");
   }
-  CKPT_RETURN_IF_ERROR(CheckTensors(request.tensors, request.carried_objects));
+  CKPT_RETURN_IF_ERROR(CheckTensors(request));
   if (request.links) CKPT_RETURN_IF_ERROR(CheckLinks(request));
   PlannedCheckpoint planned;
   if (request.zstd_level) {
@@ -402,6 +420,7 @@ Result<PlannedCheckpoint> PlanHdf5(WeightsRequest request) {
                    : has_parts   ? PlanParts(request)
                                  : PlanContiguous(request);
   }
+  planned.plan.known_tensors = DescribeKnown(request.known_tensors);
   return planned;
 }
 

@@ -214,12 +214,12 @@ void WriteBucketElems(const std::vector<const RankBuffer*>& buffers, const Elems
 
 // An object of a group of ranks: a list of one.
 template <typename Write>
-dcp::WriterObject ObjectOf(const RankBuffer& any, std::string_view name, const Write& write) {
+PickledEntry ObjectOf(const RankBuffer& any, std::string_view name, const Write& write) {
   PickleWriter pickle(pickle::Dialect::kWeightsOnly);
   pickle.BeginList();
   write(pickle);
   pickle.EndList();
-  return {.key = fmt::format("{}{}/shard_0_1", GroupKey(any.id), name), .pickle = pickle.Take()};
+  return {.key = fmt::format("{}{}/shard_0_1", GroupKey(any.id), name), .value = {pickle.Take()}};
 }
 
 }  // namespace
@@ -266,15 +266,14 @@ Status CheckRanks(const RankBuffers& buffers, const layout::Configuration& args)
       .Hint(kOtherForm);
 }
 
-std::vector<dcp::WriterObject> ObjectsBesideBuffers(const RankBuffers& buffers,
-                                                    const TrainingRun& run,
-                                                    bool have_expert_optimizer) {
+std::vector<PickledEntry> ObjectsBesideBuffers(const RankBuffers& buffers, const TrainingRun& run,
+                                               bool have_expert_optimizer) {
   const layout::Configuration args(run.args.begin(), run.args.end());
   const RunRanks ranks = RunRanks::Of(args);
   const bool for_busbw = RunArguments(args).IsTrue("ddp_pad_buckets_for_high_nccl_busbw");
   std::map<std::string, std::vector<const RankBuffer*>> groups;
   for (const RankBuffer& buffer : buffers) groups[GroupKey(buffer.id)].push_back(&buffer);
-  std::vector<dcp::WriterObject> objects;
+  std::vector<PickledEntry> objects;
   for (const auto& [key, of_group] : groups) {
     const RankBuffer& any = *of_group.front();
     const bool of_experts = have_expert_optimizer && any.id.optimizer == kExpertOptimizer;

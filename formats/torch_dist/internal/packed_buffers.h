@@ -40,9 +40,9 @@ Status CheckRanks(const RankBuffers& buffers, const layout::Configuration& args)
 
 // What each group of ranks stores beside its buffers: the sizes of these, and the parameter groups.
 // `run.args` say how many ranks divide a buffer. REQUIRES: PackBuffers takes them, and as GroupsOf.
-[[nodiscard]] std::vector<dcp::WriterObject> ObjectsBesideBuffers(const RankBuffers& buffers,
-                                                                  const TrainingRun& run,
-                                                                  bool have_expert_optimizer);
+[[nodiscard]] std::vector<PickledEntry> ObjectsBesideBuffers(const RankBuffers& buffers,
+                                                             const TrainingRun& run,
+                                                             bool have_expert_optimizer);
 
 }  // namespace ckpt::torch_dist
 

@@ -58,7 +58,7 @@ Bytes PickleObject(const Write& write) {
 }
 
 // "decoder.layers.mlp.linear_fc1._extra_state/shard_3_16", for every place in the grid.
-Status AddObjects(const EmptyObjects& objects, std::vector<dcp::WriterObject>& out) {
+Status AddObjects(const EmptyObjects& objects, std::vector<PickledEntry>& out) {
   const Dims grid = objects.grid.empty() ? Dims{1} : objects.grid;
   std::int64_t count = static_cast<std::int64_t>(out.size());
   std::int64_t places = 1;
@@ -76,7 +76,7 @@ Status AddObjects(const EmptyObjects& objects, std::vector<dcp::WriterObject>& o
   for (std::int64_t i = 0; i < places; ++i) {
     out.push_back({.key = fmt::format("{}/shard_{}_{}", objects.key, fmt::join(place, "."),
                                       fmt::join(grid, ".")),
-                   .pickle = none});
+                   .value = {none}});
     for (std::size_t d = grid.size(); d-- > 0;) {
       if (++place[d] < grid[d]) break;
       place[d] = 0;
@@ -87,7 +87,7 @@ Status AddObjects(const EmptyObjects& objects, std::vector<dcp::WriterObject>& o
 
 // A dictionary of random states, each a tensor of bytes, as a list of one: of one rank in the grid of
 // pipeline and tensor ranks.
-dcp::WriterObject RandomStates(const TrainingRun& run, int pipeline_rank, int tensor_rank) {
+PickledEntry RandomStates(const TrainingRun& run, int pipeline_rank, int tensor_rank) {
   // As Megatron seeds the stages of a pipeline.
   const std::uint64_t seed = run.seed + 100 * static_cast<std::uint64_t>(pipeline_rank);
   std::vector<Bytes> storages;
@@ -114,8 +114,17 @@ dcp::WriterObject RandomStates(const TrainingRun& run, int pipeline_rank, int te
   });
   return {.key = fmt::format("rng_state/shard_{}.{}_{}.{}", pipeline_rank, tensor_rank,
                              run.pipeline_ranks, run.tensor_ranks),
-          .pickle = std::move(pickled),
-          .storages = std::move(storages)};
+          .value = {.pickle = std::move(pickled), .storages = std::move(storages)}};
+}
+
+std::vector<PickledEntry> AllRandomStates(const TrainingRun& run) {
+  std::vector<PickledEntry> states;
+  for (int stage = 0; stage < run.pipeline_ranks; ++stage) {
+    for (int rank = 0; rank < run.tensor_ranks; ++rank) {
+      states.push_back(RandomStates(run, stage, rank));
+    }
+  }
+  return states;
 }
 
 // What both kinds of checkpoints have beside their tensors.
@@ -131,7 +140,7 @@ Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<Empt
                        const Content& content, dcp::WriterOptions options) {
   if (!content.is_compat) {
     options.objects.push_back(
-        {.key = std::string(kCommonItem), .pickle = PickleObject(content.write_common)});
+        {.key = std::string(kCommonItem), .value = {PickleObject(content.write_common)}});
   }
   for (const EmptyObjects& grid : objects) {
     CKPT_RETURN_IF_ERROR(AddObjects(grid, options.objects));
@@ -275,6 +284,14 @@ std::string MainWeightKey(std::string_view name, const ChosenForms& forms) {
   return MomentKey(name, is_in_model_space ? kMainWeightInModelSpace : kMainWeight);
 }
 
+std::vector<PickledEntry> RunObjects(const TrainingRun& run, const ChosenForms& /*forms*/) {
+  std::vector<PickledEntry> objects = AllRandomStates(run);
+  PickleWriter common(Dialect::kWeightsOnly);
+  WriteRunState(run, ExpertOptimizer::kJoint, kFullyReshardable, common);
+  objects.push_back({std::string(kCommonKey), {common.Take()}});
+  return objects;
+}
+
 Result<WritePlan> PlanRun(RunRequest request) {
   dcp::WriterOptions options = dcp::OptionsOfRun(request);
   ExpertOptimizer experts = IsChosen(request.forms, kExpertOption, kSeparateExperts)
@@ -289,10 +306,8 @@ Result<WritePlan> PlanRun(RunRequest request) {
   if (form == kDpReshardable) {
     CKPT_ASSIGN_OR_RETURN(packed, PackOptimizer(request, experts, options));
   }
-  for (int stage = 0; stage < request.run.pipeline_ranks; ++stage) {
-    for (int rank = 0; rank < request.run.tensor_ranks; ++rank) {
-      options.objects.push_back(RandomStates(request.run, stage, rank));
-    }
+  for (PickledEntry& states : AllRandomStates(request.run)) {
+    options.objects.push_back(std::move(states));
   }
   const Content content = {
       .is_compat = !IsChosen(request.forms, kGenerationOption, kSince019),

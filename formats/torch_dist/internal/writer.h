@@ -5,9 +5,11 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/checkpoint/chosen_forms.h"
+#include "core/checkpoint/source.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/training/run_format.h"
 #include "formats/weights_request.h"
@@ -51,6 +53,12 @@ Result<PlannedCheckpoint> PlanRelease(WeightsRequest request);
 [[nodiscard]] std::string WeightKey(std::string_view name);
 [[nodiscard]] std::string MomentKey(std::string_view name, std::string_view moment);
 [[nodiscard]] std::string MainWeightKey(std::string_view name, const ChosenForms& forms);
+
+// What of a run is no tensor, for a container of another format: `rng_state` of every pipeline and
+// tensor rank, fresh from the run's seed, and the common state as readers of torch_dist show it.
+// The optimizer is in the form fully_reshardable.
+[[nodiscard]] std::vector<PickledEntry> RunObjects(const TrainingRun& run,
+                                                   const ChosenForms& forms);
 
 // The directory of a run's checkpoint, without the root around it: the files above, with the
 // optimizer, in the form that was chosen, its schedule and `rng_state` of every pipeline and tensor

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "formats/torch_save/carried_object.h"
-#include "formats/torch_save/state_file.h"
+#include "formats/torch_save/internal/state_file.h"
 
 namespace ckpt::torch_save {
 
@@ -13,6 +13,7 @@ Result<PlannedCheckpoint> PlanStateDict(WeightsRequest request) {
                                        .max_file_bytes = request.max_file_bytes,
                                        .is_compressed = request.zstd_level.has_value()}));
   StateFile state = {.name = std::move(request.file_name), .tensors = std::move(request.tensors)};
+  state.known_tensors = std::move(request.known_tensors);
   state.paths = std::move(request.paths);
   state.origin = std::move(request.origin);
   for (const CarriedObject& object : request.carried_objects) {

@@ -17,11 +17,11 @@
 namespace ckpt {
 namespace {
 
+using ::testing::AllOf;
 using testing::Content;
 using testing::ConvertTest;
 using testing::FailsWith;
 using testing::GoldenDir;
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::IsOk;
 
@@ -444,6 +444,45 @@ TEST_F(ConvertRunTest, GoesFromMegatronCoreToFsdp2AndBack) {
   ASSERT_THAT(Convert(back), IsOk());
   const std::vector<std::string> all = {"decoder.", "embedding.", "output_layer.", "optimizer."};
   EXPECT_EQ(Tensors(back.target, all), Tensors(source, all));
+}
+
+// A container of entries of any names holds the run as each format that stores runs has it.
+TEST_F(ConvertRunTest, GoesToAFileUnderTheNamesOfEachFormat) {
+  const std::vector<std::string> all = {"model.module.", "optimizer.state."};
+  const Path source = RunOf("fsdp_dtensor", "moe_ep2_fsdp4");
+  const TrainingState first = WholeState(source);
+  for (const char* container : {"hdf5", "torch_save"}) {
+    for (const char* naming : {"fsdp_dtensor", "torch_dist", "fsdp2"}) {
+      SCOPED_TRACE(fmt::format("{} in {}", naming, container));
+      ConvertOptions there =
+          Between("fsdp_dtensor", container, source, fmt::format("run in {}", container));
+      there.to.naming = naming;
+      there.overwrite = true;
+      const auto report = Convert(there);
+      ASSERT_THAT(report, IsOk());
+      EXPECT_EQ(report->target_digest, report->source_digest);
+      for (const LeftOutEntry& entry : report->dropped) {
+        EXPECT_THAT(entry.key, ::testing::AnyOf(::testing::StartsWith("rng_state"),
+                                                ::testing::StartsWith("args."),
+                                                ::testing::StartsWith("rerun_state_machine")));
+      }
+      ConvertOptions back = Between(naming, "fsdp_dtensor", there.target, "again");
+      back.overwrite = true;
+      for (const char* choice : {"transformer_impl", "expert_names"}) {
+        back.to.choices[choice] = first.weights.match.layout.choices.at(choice);
+      }
+      ASSERT_THAT(Convert(back), IsOk());
+      EXPECT_EQ(Tensors(back.target, all), Tensors(source, all));
+      const TrainingState last = WholeState(back.target);
+      EXPECT_EQ(last.run.iteration, first.run.iteration);
+      EXPECT_EQ(last.run.consumed_samples, first.run.consumed_samples);
+      EXPECT_EQ(last.run.schedule, first.run.schedule);
+      EXPECT_EQ(last.run.group_of.size(), first.run.group_of.size());
+      // A format of its own says less of the form: it has a default one here.
+      there.to.forms["optimizer-form"] = "dp_reshardable";
+      EXPECT_THAT(Convert(there), FailsWith(ErrorKind::kUsage));
+    }
+  }
 }
 
 // What model the weights are is said by the run's arguments, and nothing in the target repeats it.

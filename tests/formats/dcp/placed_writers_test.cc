@@ -58,7 +58,7 @@ class PlacedWritersTest : public ::testing::Test {
       targets_.push_back({.key = tensor.key, .dtype = tensor.dtype, .shape = tensor.shape});
     }
     const ByteSpan none = AsBytes("\x80\x02N.");  // None, pickled
-    options_.objects = {{.key = "object", .pickle = Bytes(none.begin(), none.end())}};
+    options_.objects = {{.key = "object", .value = {Bytes(none.begin(), none.end())}}};
   }
 
   // Executes a plan into `directory`, and reads it back.

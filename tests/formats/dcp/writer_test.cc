@@ -18,9 +18,9 @@ using testing::FailsWith;
 using testing::IsOk;
 
 // None, pickled.
-WriterObject Object(std::string key) {
+PickledEntry Object(std::string key) {
   const ByteSpan none = AsBytes("\x80\x02N.");
-  return {.key = std::move(key), .pickle = Bytes(none.begin(), none.end())};
+  return {.key = std::move(key), .value = {Bytes(none.begin(), none.end())}};
 }
 
 TEST(PlanDcpTest, RefusesAKeyTwice) {
@@ -36,7 +36,7 @@ TEST(PlanDcpTest, RefusesAKeyTwice) {
 
 TEST(PlanDcpTest, StoresKnownTensorsBesideTheObjects) {
   const TargetTensor tensor = {.key = "a", .dtype = DType::kFloat32, .shape = {1}};
-  const WriterTensor step = {
+  const MemoryTensor step = {
       .key = "step", .dtype = DType::kInt16, .shape = {}, .values = Bytes(2)};
   const auto plan = PlanDcp({tensor}, {.known_tensors = {step}});
   ASSERT_THAT(plan, IsOk());
@@ -45,7 +45,7 @@ TEST(PlanDcpTest, StoresKnownTensorsBesideTheObjects) {
   EXPECT_EQ(plan->literals[0].bytes.size(), MeasureItem(DType::kInt16, {}).size_bytes);
   EXPECT_THAT(PlanDcp({tensor}, {.known_tensors = {step, step}}),
               FailsWith(ErrorKind::kAlreadyExists));
-  const WriterTensor cut = {.key = "b", .dtype = DType::kInt16, .shape = {2}, .values = Bytes(3)};
+  const MemoryTensor cut = {.key = "b", .dtype = DType::kInt16, .shape = {2}, .values = Bytes(3)};
   EXPECT_THAT(PlanDcp({tensor}, {.known_tensors = {cut}}), FailsWith(ErrorKind::kSizeMismatch));
 }
 

@@ -16,6 +16,7 @@
 #include "formats/fsdp2/internal/file_writer.h"
 #include "formats/fsdp2/internal/read_run.h"
 #include "formats/fsdp2/internal/run_objects.h"
+#include "formats/registry/stored_run.h"
 #include "formats/torch_save/torch_save_source.h"
 #include "tests/testing/matchers.h"
 
@@ -101,14 +102,19 @@ TEST_P(FormTest, IsReadAsTheRunThatWasWritten) {
 }
 
 TEST_P(FormTest, InOneFileIsTheNestedObject) {
-  RunRequest request = Request(GetParam());
+  RunRequest run = Request(GetParam());
+  WeightsRequest request;
+  request.tensors = std::move(run.tensors);
+  request.forms = std::move(run.forms);
   request.file_name = "run.pt";
-  const auto plan = PlanRunFile(std::move(request));
-  ASSERT_THAT(plan, IsOk());
-  EXPECT_TRUE(plan->copies.empty());
-  WritePlan complete = *plan;
-  const std::vector<WrittenItem> written(plan->items.size());
-  for (WriteLiteral& late : plan->late_bytes->encode(*plan, written)) {
+  ASSERT_THAT(AddEntriesOfRun(kFormat, run.run, kFormatOfFile, request), IsOk());
+  const auto planned = PlanFile(std::move(request));
+  ASSERT_THAT(planned, IsOk());
+  const WritePlan& plan = planned->plan;
+  EXPECT_TRUE(plan.copies.empty());
+  WritePlan complete = plan;
+  const std::vector<WrittenItem> written(plan.items.size());
+  for (WriteLiteral& late : plan.late_bytes->encode(plan, written)) {
     complete.literals.push_back(std::move(late));
   }
   const auto storage = Write(complete);
@@ -126,12 +132,12 @@ TEST_P(FormTest, InOneFileIsTheNestedObject) {
 }
 
 TEST(FileTest, RefusesWhatOneFileCannotBe) {
-  RunRequest request = Request("");
-  request.files = 2;
-  EXPECT_THAT(PlanRunFile(std::move(request)), FailsWith(ErrorKind::kUsage));
-  WeightsRequest weights;
-  weights.zstd_level = 3;
-  EXPECT_THAT(PlanWeightsFile(std::move(weights)), FailsWith(ErrorKind::kUsage));
+  WeightsRequest files;
+  files.files = 2;
+  EXPECT_THAT(PlanFile(std::move(files)), FailsWith(ErrorKind::kUsage));
+  WeightsRequest compressed;
+  compressed.zstd_level = 3;
+  EXPECT_THAT(PlanFile(std::move(compressed)), FailsWith(ErrorKind::kUsage));
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, FormTest, ::testing::ValuesIn(kForms),
@@ -139,8 +145,9 @@ INSTANTIATE_TEST_SUITE_P(Forms, FormTest, ::testing::ValuesIn(kForms),
 
 TEST(RunPathTest, IsWhereTorchHasIt) {
   const auto path = [](const char* key, bool is_flat) {
+    const ChosenForms forms = {{std::string(kOptimizerOption), is_flat ? "flattened" : "nested"}};
     std::string text;
-    for (const PathStep& step : RunPath(key, is_flat)) {
+    for (const PathStep& step : RunPath(key, forms)) {
       const auto* const name = std::get_if<std::string>(&step);
       text += (text.empty() ? "" : "|") +
               (name != nullptr ? *name : "#" + std::to_string(std::get<std::int64_t>(step)));
@@ -161,7 +168,7 @@ TEST(SgdTest, CountsNoUpdatesInItsState) {
   TrainingRun run = SomeRun();
   for (ParamGroup& group : run.groups) group.sgd = {.momentum = 0.75, .dampening = 0.5};
   EXPECT_TRUE(StepTensors(run).empty());
-  const auto objects = RunObjects(run, false);
+  const auto objects = RunObjects(run, {});
   const auto has = [&](const char* key) {
     return std::ranges::any_of(objects, [&](const auto& object) { return object.key == key; });
   };

@@ -117,8 +117,8 @@ class MegatronRunTest : public ::testing::TestWithParam<std::string> {
 
 TEST_P(MegatronRunTest, HasTheObjectsThatWeWrite) {
   Objects ours;
-  for (const dcp::WriterObject& object : RunObjects(SameState())) {
-    const auto pickle = pickle::ParsePickle(object.pickle, object.key);
+  for (const PickledEntry& object : RunObjects(SameState())) {
+    const auto pickle = pickle::ParsePickle(object.value.pickle, object.key);
     ASSERT_THAT(pickle, IsOk());
     const auto rendered = pickle::RenderObject(pickle->graph, pickle->root, "", object.key);
     ASSERT_THAT(rendered, IsOk());

@@ -51,6 +51,8 @@ std::vector<TargetTensor> AllKinds() {
 WeightsRequest ProofRequestOf(std::vector<TargetTensor> tensors) {
   WeightsRequest request;
   request.tensors = std::move(tensors);
+  request.known_tensors = {
+      {.key = "step", .dtype = DType::kFloat32, .shape = {}, .values = Bytes(4)}};
   request.carried_objects = {
       {.key = "o/1", .type = "int", .json = "1"},
       {.key = "o/2", .type = "dict", .json = R"({"a": 2})", .numbers = {{{DType::kBool, "…"}, 1}}}};

@@ -177,7 +177,7 @@ TEST_F(PackedBuffersTest, StoreTheirSizesAndTheGroupsBesideThem) {
   run.groups = {{.step = 3}};
   run.args = {{"world_size", 6}, {"tensor_model_parallel_size", 2}};
   std::vector<std::string> keys;
-  for (const dcp::WriterObject& object : ObjectsBesideBuffers(buffers_, run, false)) {
+  for (const PickledEntry& object : ObjectsBesideBuffers(buffers_, run, false)) {
     keys.push_back(object.key);
   }
   EXPECT_THAT(keys, ElementsAre("optimizer.distributed.dp_group_idx_0.optimizer/shard_0_1",

@@ -1,5 +1,5 @@
 // What a file of a nested state holds is found again under its key, objects too.
-#include "formats/torch_save/state_file.h"
+#include "formats/torch_save/internal/state_file.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -36,17 +36,17 @@ TargetTensor Tensor(std::string key) {
   return {.key = std::move(key), .dtype = DType::kUint8, .shape = {3}};
 }
 
-StateObject Object(std::string key, const std::string& json) {
+PickledEntry Object(std::string key, const std::string& json) {
   return {.key = std::move(key), .value = {.pickle = pickle::PickleFromJson(json, "o").value()}};
 }
 
 // {"step": a tensor of one float32}
-StateObject WithTensor(std::string key, float number) {
+PickledEntry WithTensor(std::string key, float number) {
   pickle::PickleWriter pickle(pickle::Dialect::kWeightsOnly);
   pickle.BeginDict().Text("step");
   WriteTensor(0, DType::kFloat32, {}, pickle);
   pickle.EndDict();
-  StateObject object = {.key = std::move(key), .value = {.pickle = pickle.Take()}};
+  PickledEntry object = {.key = std::move(key), .value = {.pickle = pickle.Take()}};
   AppendLe(number, object.value.storages.emplace_back());
   return object;
 }
@@ -179,7 +179,7 @@ TEST_F(StateFileTest, KeepsObjectsWhole) {
 }
 
 TEST_F(StateFileTest, AnObjectThatIsATensorIsStillOne) {
-  StateObject object = WithTensor("step", 3);
+  PickledEntry object = WithTensor("step", 3);
   pickle::PickleWriter pickle(pickle::Dialect::kWeightsOnly);
   WriteTensor(0, DType::kFloat32, {}, pickle);
   object.value.pickle = pickle.Take();
@@ -229,7 +229,7 @@ TEST_F(StateFileTest, RefusesKeysThatComeTwice) {
 }
 
 TEST_F(StateFileTest, RefusesObjectsThatCallSomething) {
-  StateObject object = Object("a", "1");
+  PickledEntry object = Object("a", "1");
   object.value.pickle = Bytes();
   Append("cos\nsystem\n(Vls\ntR.", object.value.pickle);
   EXPECT_THAT(PlanStateFile({.objects = {std::move(object)}}), FailsWith(ErrorKind::kUnsafePickle));

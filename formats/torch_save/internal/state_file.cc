@@ -1,4 +1,4 @@
-#include "formats/torch_save/state_file.h"
+#include "formats/torch_save/internal/state_file.h"
 
 #include <algorithm>
 #include <charconv>
@@ -95,7 +95,7 @@ class StateWriter {
   explicit StateWriter(const StateFile& state) : state_(state) {
     std::int64_t storages = static_cast<std::int64_t>(state.tensors.size());
     storages += static_cast<std::int64_t>(state.known_tensors.size());
-    for (const StateObject& object : state.objects) {
+    for (const PickledEntry& object : state.objects) {
       first_storages_.push_back(storages);
       storages += static_cast<std::int64_t>(object.value.storages.size());
     }
@@ -142,7 +142,7 @@ class StateWriter {
   }
 
   Status ParseObjects() {
-    for (const StateObject& object : state_.objects) {
+    for (const PickledEntry& object : state_.objects) {
       CKPT_ASSIGN_OR_RETURN(pickle::ParsedPickle parsed,
                             pickle::ParsePickle(object.value.pickle, object.key));
       parsed_.push_back(std::move(parsed));
@@ -201,7 +201,7 @@ class StateWriter {
       return OkStatus();
     }
     if (entry < first_object()) {
-      const StateTensor& tensor = state_.known_tensors[entry - state_.tensors.size()];
+      const MemoryTensor& tensor = state_.known_tensors[entry - state_.tensors.size()];
       WriteTensor(number, tensor.dtype, tensor.shape, pickle);
       return OkStatus();
     }
@@ -273,8 +273,8 @@ Status CheckKeys(const StateFile& state) {
     if (keys.insert(key).second) return;
     status.Add(Error(ErrorKind::kAlreadyExists, "the same key twice").Tensor(key));
   };
-  for (const StateTensor& tensor : state.known_tensors) add(tensor.key);
-  for (const StateObject& object : state.objects) add(object.key);
+  for (const MemoryTensor& tensor : state.known_tensors) add(tensor.key);
+  for (const PickledEntry& object : state.objects) add(object.key);
   return status;
 }
 
@@ -291,8 +291,8 @@ std::vector<ForeignStorage> StoragesOf(const std::vector<TargetTensor>& tensors,
 
 std::vector<Bytes> TakeKnown(StateFile& state) {
   std::vector<Bytes> known;
-  for (StateTensor& tensor : state.known_tensors) known.push_back(std::move(tensor.values));
-  for (StateObject& object : state.objects) {
+  for (MemoryTensor& tensor : state.known_tensors) known.push_back(std::move(tensor.values));
+  for (PickledEntry& object : state.objects) {
     for (Bytes& storage : object.value.storages) known.push_back(std::move(storage));
   }
   return known;
@@ -315,12 +315,13 @@ Status CheckIsOneFile(const AskedForm& asked) {
 Result<WritePlan> PlanStateFile(StateFile state) {
   CKPT_RETURN_IF_ERROR(CheckKeys(state));
   CKPT_ASSIGN_OR_RETURN(Written written, StateWriter(state).Write());
+  WritePlan plan;
+  plan.known_tensors = DescribeKnown(state.known_tensors);
   std::vector<Bytes> known_bytes = TakeKnown(state);
   std::vector<ForeignStorage> known;
   for (const Bytes& bytes : known_bytes) {
     known.push_back({.size_bytes = bytes.size(), .crc32 = Crc32(bytes)});
   }
-  WritePlan plan;
   plan.tensors = std::move(state.tensors);
   written.own.origin = std::move(state.origin);
   const auto records = std::make_shared<const Written>(std::move(written));

@@ -1,6 +1,6 @@
 // Plans a file as torch.save writes it of a nested state: tensors, and whatever else.
-#ifndef CKPT_FORMATS_TORCH_SAVE_STATE_FILE_H_
-#define CKPT_FORMATS_TORCH_SAVE_STATE_FILE_H_
+#ifndef CKPT_FORMATS_TORCH_SAVE_INTERNAL_STATE_FILE_H_
+#define CKPT_FORMATS_TORCH_SAVE_INTERNAL_STATE_FILE_H_
 
 #include <cstdint>
 #include <string>
@@ -9,31 +9,17 @@
 #include "core/base/bytes.h"
 #include "core/base/result.h"
 #include "core/checkpoint/entry_paths.h"
+#include "core/checkpoint/memory_source.h"
 #include "core/checkpoint/source.h"
 #include "core/checkpoint/write_plan.h"
-#include "core/tensor/dtype.h"
-#include "core/tensor/shape.h"
 
 namespace ckpt::torch_save {
-
-struct StateObject {
-  std::string key;
-  PickledObject value;
-};
-
-// A small tensor whose elements are known when the file is planned, in C order, little endian.
-struct StateTensor {
-  std::string key;
-  DType dtype = DType::kFloat32;
-  Dims shape;
-  Bytes values;
-};
 
 struct StateFile {
   std::string name = {};
   std::vector<TargetTensor> tensors = {};
-  std::vector<StateTensor> known_tensors = {};
-  std::vector<StateObject> objects = {};
+  std::vector<MemoryTensor> known_tensors = {};  // small: their elements are in the plan
+  std::vector<PickledEntry> objects = {};
   EntryPaths paths = {};  // by key: where it stands; other entries stand on top
   // A manifest without files, which says where the checkpoint came from; empty: nothing.
   std::string origin = {};
@@ -60,4 +46,4 @@ Result<WritePlan> PlanStateFile(StateFile state);
 
 }  // namespace ckpt::torch_save
 
-#endif  // CKPT_FORMATS_TORCH_SAVE_STATE_FILE_H_
+#endif  // CKPT_FORMATS_TORCH_SAVE_INTERNAL_STATE_FILE_H_
