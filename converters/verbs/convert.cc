@@ -111,6 +111,7 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
                                  .threads = options.threads,
                                  .resume = options.resume || options.finalize,
                                  .reads_back = options.verify && !options.link,
+                                 .read_later = TensorsToReadLater(prepared, options),
                                  .read_in_order = {digested.begin(), digested.end()},
                                  .progress = options.progress,
                                  .stop = options.stop}));

@@ -123,8 +123,8 @@ class Execution {
   std::vector<std::size_t> first_item_;
   std::vector<bool> done_;
   std::optional<ItemPlacement> placement_;  // of compressed items
-  // For the late bytes, parallel to the plan's items; empty if there is none. A tensor's items
-  // belong to the thread that writes it.
+  // For the late bytes and for tails that are read back, parallel to the plan's items. A tensor's
+  // items belong to the thread that writes it.
   std::vector<WrittenItem> written_;
 
   Mutex mutex_;
@@ -179,11 +179,9 @@ void Execution::AddParts() {
   for (std::size_t i = 0; i < plan_.write.items.size(); ++i) {
     if (Writes(i)) files_[plan_.write.items[i].file]->AddPart();
   }
-  if (plan_.write.late_bytes) {
-    written_.resize(plan_.write.items.size());
-    if (WritesLate()) {
-      for (const std::uint32_t file : plan_.write.late_bytes->files) files_[file]->AddPart();
-    }
+  written_.resize(plan_.write.items.size());
+  if (plan_.write.late_bytes && WritesLate()) {
+    for (const std::uint32_t file : plan_.write.late_bytes->files) files_[file]->AddPart();
   }
   const MutexLock lock(mutex_);
   for (const WriteLiteral& literal : plan_.write.literals) {
@@ -344,10 +342,8 @@ Status Execution::ProduceItem(std::size_t position, Worker& worker, TensorInProg
   CKPT_RETURN_IF_ERROR(writer.Finish());
   ItemExtent extent = {.offset_bytes = item.offset_bytes, .size_bytes = writer.size_bytes()};
   if (placement_) extent = Place(position, writer.size_bytes());
-  if (plan_.write.late_bytes) {
-    written_[position] = {.extent = extent, .payload_crc32 = crc32};
-    tensor.record.items.push_back(written_[position]);
-  }
+  written_[position] = {.extent = extent, .payload_crc32 = crc32};
+  if (plan_.write.late_bytes) tensor.record.items.push_back(written_[position]);
   for (const ChecksumPiece& piece : writer.pieces()) {
     tensor.record.pieces.emplace_back(item.file, piece);
   }
@@ -381,6 +377,7 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
 // Reads the items of a tensor where they were written, and compares their bytes with its digest.
 Status Execution::ReadBack(std::size_t tensor, Worker& worker) {
   const TargetTensor& target = plan_.write.tensors[tensor];
+  const bool is_read_later = options_.read_later.contains(tensor);
   const MutableByteSpan buffer =
       worker.gathered.First(std::min(kMaxReadBackBytes, worker.window_bytes));
   Hasher hasher(HashAlgorithm::kXxh3);
@@ -388,11 +385,12 @@ Status Execution::ReadBack(std::size_t tensor, Worker& worker) {
     const WriteItem& item = plan_.write.items[i];
     CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file,
                           storage_.Open(directory_ / plan_.write.files[item.file].name));
-    if (Status same = ReadBackItem(*file, *plan_.write.framing, target, item, buffer, hasher);
-        !same.ok()) {
-      return std::move(same).Tensor(target.key);
-    }
+    const ItemFraming& framing = *plan_.write.framing;
+    Status same = is_read_later ? ReadBackAround(*file, framing, target, item, written_[i], buffer)
+                                : ReadBackItem(*file, framing, target, item, buffer, hasher);
+    if (!same.ok()) return std::move(same).Tensor(target.key);
   }
+  if (is_read_later) return OkStatus();
   const std::string actual = hasher.Finish();
   const MutexLock lock(mutex_);
   if (actual == result_.tensor_xxh3[tensor]) return OkStatus();
@@ -488,6 +486,7 @@ Status Execution::WriteTensors() {
   }
   const MutexLock lock(mutex_);
   result_.is_read_back = reads_back;
+  if (reads_back) result_.read_later = options_.read_later;
   for (const auto& worker : workers) result_.bytes_read += worker->reader.bytes_read();
   return OkStatus();
 }

@@ -45,6 +45,9 @@ struct ExecuteOptions {
   // around it, with what was written; the rest of the files at the end. Only what is neither
   // compressed, shared with other processes, nor resumed is read so.
   bool reads_back = false;
+  // Tensors of the plan (positions) of which someone reads every element when all is written: of
+  // these, only what is around the elements is read back.
+  std::set<std::size_t> read_later = {};
   // Tensors of the source (positions in its index) whose bytes are best read in order, because
   // someone digests them. One thread then writes what begins with elements of one of them, tensor
   // after tensor.
@@ -62,7 +65,8 @@ struct ExecuteResult {
   std::uint64_t bytes_written = 0;
   std::uint64_t cast_overflows = 0;  // finite values that a narrowing cast made infinite
   std::size_t resumed_tensors = 0;   // already finished according to the journal
-  bool is_read_back = false;         // all tensors: their items hold what was written
+  bool is_read_back = false;  // all tensors but `read_later`: their items hold what was written
+  std::set<std::size_t> read_later = {};  // as asked for, if so
 };
 
 // Writes every file of `plan` below `directory`, which exists, and syncs each. Leaves

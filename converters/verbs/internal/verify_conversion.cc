@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "core/base/hash.h"
 #include "core/checkpoint/digest.h"
 #include "core/checkpoint/lies_in_order.h"
+#include "core/checkpoint/memory_source.h"
 #include "core/exec/nest_reader.h"
 #include "core/exec/task_pool.h"
 #include "core/io/unproved_storage.h"
@@ -112,9 +114,11 @@ std::vector<std::size_t> FirstItems(const WritePlan& plan) {
 // Every stored tensor must have the digest that was computed while it was written. A run that was
 // resumed may have read another source under the same name before: then the digest is computed
 // again from the source. What was read back while it was written is not read again if the result's
-// reader takes it from there.
+// reader takes it from there; nor what waits for the digest of the result, which reads it whole if
+// `digested` has its key.
 Status CompareWithWritten(const PreparedConversion& prepared, const ExecuteResult& executed,
-                          const CheckpointSource& written, const ConvertOptions& options) {
+                          const CheckpointSource& written, const std::set<std::string>& digested,
+                          const ConvertOptions& options) {
   const std::vector<TargetTensor>& tensors = prepared.plan.write.tensors;
   const std::uint64_t budget =
       options.memory_budget_bytes / static_cast<std::uint64_t>(std::max(options.threads, 1));
@@ -124,7 +128,9 @@ Status CompareWithWritten(const PreparedConversion& prepared, const ExecuteResul
     if (stored == nullptr) {
       return Error(ErrorKind::kMissing, "the result lacks a tensor").Tensor(tensors[t].key);
     }
-    if (executed.is_read_back) {
+    if (executed.read_later.contains(t)) {
+      if (digested.contains(tensors[t].key)) return OkStatus();
+    } else if (executed.is_read_back) {
       const std::span items =
           std::span(prepared.plan.write.items).subspan(first[t], first[t + 1] - first[t]);
       CKPT_ASSIGN_OR_RETURN(const bool is_read,
@@ -199,6 +205,56 @@ FindDigest DigestsOfResult(std::vector<std::string> written, const CheckpointInd
   };
 }
 
+// How the result is understood as a model.
+OpenModelOptions OptionsOfResult(const PreparedConversion& prepared,
+                                 const ConvertOptions& options) {
+  OpenModelOptions result;
+  result.model_type = options.model.model_type;
+  result.mapping = options.model.mapping;
+  result.naming = prepared.to.NamingInUse();
+  result.allow_missing = true;
+  result.assets = prepared.model.assets;
+  result.config = prepared.model.config;  // plain tensors do not say what model they are
+  return result;
+}
+
+// Keys of tensors of which a model's digest is computed of every element, and not of the digests
+// that they have as they are stored.
+Result<std::set<std::string>> ReadByDigest(const ModelSource& model) {
+  CKPT_ASSIGN_OR_RETURN(const ModelView view, ViewToDigest(model, {}));
+  std::vector<TargetTensor> tensors;
+  std::vector<TensorRecipe> recipes;
+  for (std::size_t t = 0; t < view.tensors.size(); ++t) {
+    if (view.derived[t]) continue;
+    tensors.push_back(view.tensors[t]);
+    recipes.push_back(view.recipes[t]);
+  }
+  const CheckpointIndex& index = model.source().index();
+  std::set<std::string> keys;
+  for (const std::uint32_t position : TensorsTakenApart(tensors, recipes, index)) {
+    keys.insert(index.tensors()[position].key);
+  }
+  return keys;
+}
+
+// A checkpoint of these tensors that nobody can read.
+Result<std::shared_ptr<const OpenedCheckpoint>> WithoutElements(
+    std::span<const TargetTensor> tensors) {
+  IndexBuilder builder;
+  const FileId file = builder.AddFile("");
+  const EncodingId encoding = builder.AddEncoding("raw");
+  for (const TargetTensor& tensor : tensors) {
+    builder.AddTensor(tensor.key, tensor.dtype, tensor.shape);
+    builder.AddChunk(WholeBox(tensor.shape), file, encoding, 0,
+                     NumBytes(tensor.shape, tensor.dtype));
+  }
+  CKPT_ASSIGN_OR_RETURN(CheckpointIndex index, builder.Build());
+  CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const CheckpointSource> source,
+                        MakePartialSource(std::move(index), {nullptr}));
+  return std::make_shared<const OpenedCheckpoint>(
+      OpenedCheckpoint{.path = {}, .source = std::move(source)});
+}
+
 // Of tensors that kept their keys.
 Result<VerifiedDigests> VerifyStored(Storage& storage, const PreparedConversion& prepared,
                                      const ConvertOptions& options, const ExecuteResult& executed,
@@ -223,7 +279,7 @@ Result<VerifiedDigests> VerifyStored(Storage& storage, const PreparedConversion&
         .Expected(fmt::format("{} tensors", tensors.size()))
         .Actual(fmt::format("{} tensors", written.source->index().tensors().size()));
   }
-  CKPT_RETURN_IF_ERROR(CompareWithWritten(prepared, executed, *written.source, options));
+  CKPT_RETURN_IF_ERROR(CompareWithWritten(prepared, executed, *written.source, {}, options));
   std::vector<TensorDigest> digests;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     digests.push_back({.key = tensors[t].key,
@@ -287,6 +343,25 @@ Result<std::vector<std::uint32_t>> TensorsToDigest(const PreparedConversion& pre
   return tensors;
 }
 
+std::set<std::size_t> TensorsToReadLater(const PreparedConversion& prepared,
+                                         const ConvertOptions& options) {
+  // With a cast, the digest of the result is not compared with the source's.
+  if (!options.verify || !prepared.model.family || prepared.changes_dtype) return {};
+  const std::vector<TargetTensor>& tensors = prepared.plan.write.tensors;
+  Result<std::shared_ptr<const OpenedCheckpoint>> planned = WithoutElements(tensors);
+  if (!planned.ok()) return {};
+  const Result<ModelSource> model =
+      MatchModel(*std::move(planned), prepared.model.config, OptionsOfResult(prepared, options));
+  if (!model.ok()) return {};
+  const Result<std::set<std::string>> digested = ReadByDigest(*model);
+  if (!digested.ok()) return {};
+  std::set<std::size_t> later;
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    if (digested->contains(tensors[t].key)) later.insert(t);
+  }
+  return later;
+}
+
 Status CompareModels(const ModelDigest& source, const ModelDigest& target, const Path& result) {
   Status status;
   auto stored = target.tensors.begin();
@@ -332,21 +407,17 @@ Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConvers
     CKPT_RETURN_IF_ERROR(format.prove(storage, path, prepared.plan.write));
   }
   if (!prepared.model.family) return VerifyStored(storage, prepared, options, executed, path);
-  OpenModelOptions reopen;
+  OpenModelOptions reopen = OptionsOfResult(prepared, options);
   const ResultStorage result(storage, prepared, executed);
   reopen.open.verify = result.compares_manifest();
-  reopen.model_type = options.model.model_type;
-  reopen.mapping = options.model.mapping;
-  reopen.naming = prepared.to.NamingInUse();
-  reopen.allow_missing = true;
-  reopen.assets = prepared.model.assets;
-  reopen.config = prepared.model.config;  // plain tensors do not say what model they are
   CKPT_ASSIGN_OR_RETURN(const ModelSource written, OpenModel(result.storage(), path, reopen));
   // The model's digest says nothing of what the optimizer keeps, and not that a cast is right.
   const bool compares_stored = prepared.is_run || prepared.changes_dtype || executed.is_read_back;
   if (compares_stored) {
     const CheckpointIndex& index = written.source().index();
-    CKPT_RETURN_IF_ERROR(CompareWithWritten(prepared, executed, written.source(), options));
+    CKPT_ASSIGN_OR_RETURN(const std::set<std::string> digested, ReadByDigest(written));
+    CKPT_RETURN_IF_ERROR(
+        CompareWithWritten(prepared, executed, written.source(), digested, options));
     digest_options.known = DigestsOfResult(WrittenDigests(prepared.plan, executed, index), index);
   }
   CKPT_ASSIGN_OR_RETURN(const ModelDigest target, DigestModel(written, digest_options));

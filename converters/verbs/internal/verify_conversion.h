@@ -3,7 +3,9 @@
 #ifndef CKPT_CONVERTERS_VERBS_INTERNAL_VERIFY_CONVERSION_H_
 #define CKPT_CONVERTERS_VERBS_INTERNAL_VERIFY_CONVERSION_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,12 @@ Status CheckSourceManifest(Storage& storage, const PreparedConversion& prepared,
 // Errors: those of ViewToDigest.
 Result<std::vector<std::uint32_t>> TensorsToDigest(const PreparedConversion& prepared,
                                                    const ConvertOptions& options);
+
+// Tensors of the target (positions in its plan) that need not be read back when they are written,
+// because the digest of the result will be computed of all their elements. A forecast: what it
+// misses is read twice, and what is in it and is not digested then, is read then.
+[[nodiscard]] std::set<std::size_t> TensorsToReadLater(const PreparedConversion& prepared,
+                                                       const ConvertOptions& options);
 
 // Names every tensor that is another one, or that only one of the two has, in `target`, the result
 // that was read back. Errors: kValueMismatch, kMissing, one for each of them.

@@ -27,6 +27,14 @@ Status ReadBackItem(const ReadableFile& file, const ItemFraming& framing,
   return ReadBackBytes(file, end, framing.Tail(tensor, item, crc32), buffer);
 }
 
+Status ReadBackAround(const ReadableFile& file, const ItemFraming& framing,
+                      const TargetTensor& tensor, const WriteItem& item, const WrittenItem& written,
+                      MutableByteSpan buffer) {
+  CKPT_RETURN_IF_ERROR(ReadBackBytes(file, item.offset_bytes, framing.Head(tensor, item), buffer));
+  return ReadBackBytes(file, item.payload_offset + item.payload_bytes,
+                       framing.Tail(tensor, item, written.payload_crc32), buffer);
+}
+
 Status ReadBackBytes(const ReadableFile& file, std::uint64_t offset_bytes, ByteSpan written,
                      MutableByteSpan buffer) {
   for (std::uint64_t at = 0; at < written.size();) {

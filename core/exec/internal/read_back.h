@@ -20,6 +20,11 @@ Status ReadBackItem(const ReadableFile& file, const ItemFraming& framing,
                     const TargetTensor& tensor, const WriteItem& item, MutableByteSpan buffer,
                     Hasher& hasher);
 
+// The same of head and tail alone. `written`: the item as it was written.
+Status ReadBackAround(const ReadableFile& file, const ItemFraming& framing,
+                      const TargetTensor& tensor, const WriteItem& item, const WrittenItem& written,
+                      MutableByteSpan buffer);
+
 // `written` must lie at this offset. Errors: as above.
 Status ReadBackBytes(const ReadableFile& file, std::uint64_t offset_bytes, ByteSpan written,
                      MutableByteSpan buffer);

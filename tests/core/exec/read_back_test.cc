@@ -1,6 +1,8 @@
 // A disk that returns another byte than was written: whichever it is, someone notices.
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -102,11 +104,13 @@ class ReadBackTest : public ::testing::Test {
     EXPECT_THAT(memory->MakeDirectories("/to"), IsOk());
     EXPECT_THAT(WriteSmallFile(*memory, "/beside", Bytes(4)), IsOk());
     LyingStorage storage(*memory, lying_byte, std::move(lies_about));
-    return Execute(plan_, *source_, storage, "/to", {.reads_back = true});
+    return Execute(plan_, *source_, storage, "/to",
+                   {.reads_back = true, .read_later = read_later_});
   }
 
   std::uint64_t end_ = kLiteralBytes;
   ConversionPlan plan_;
+  std::set<std::size_t> read_later_;
   std::unique_ptr<CheckpointSource> source_;
 };
 
@@ -119,6 +123,22 @@ TEST_F(ReadBackTest, AcceptsWhatWasWritten) {
 TEST_F(ReadBackTest, NoticesEveryByte) {
   for (std::uint64_t byte = 0; byte < end_; ++byte) {
     EXPECT_THAT(Run(byte), FailsWith(ErrorKind::kValueMismatch)) << byte;
+  }
+}
+
+// Who reads elements later is told which; all around them is read back.
+TEST_F(ReadBackTest, LeavesElementsToWhoReadsThemLater) {
+  read_later_ = {1};
+  std::set<std::uint64_t> left;
+  for (const WriteItem& item : plan_.write.items) {
+    if (item.tensor != 1) continue;
+    for (std::uint64_t at = 0; at < item.payload_bytes; ++at) left.insert(item.payload_offset + at);
+  }
+  for (std::uint64_t byte = 0; byte < end_; ++byte) {
+    const auto result = Run(byte);
+    EXPECT_EQ(result.ok(), left.contains(byte)) << byte;
+    if (!result.ok()) continue;
+    EXPECT_EQ(result->read_later, read_later_);
   }
 }
 

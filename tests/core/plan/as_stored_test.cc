@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -11,7 +13,9 @@
 namespace ckpt {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::Eq;
+using ::testing::IsEmpty;
 using ::testing::Optional;
 
 const Dims kShape = {4, 6};
@@ -63,6 +67,54 @@ TEST_F(TensorAsStoredTest, IsNoneOfAnotherShapeOrDtype) {
   EXPECT_FALSE(Found({6, 4}));
   recipe_.source_dtype = DType::kFloat16;
   EXPECT_FALSE(Found());
+}
+
+// Two tensors, each made of a half of `a`, as gate and up are of one matrix.
+class TensorsTakenApartTest : public TensorAsStoredTest {
+ protected:
+  TensorsTakenApartTest() {
+    for (std::int64_t half = 0; half < 2; ++half) {
+      tensors_.push_back({.key = "half", .dtype = DType::kBfloat16, .shape = {2, 6}});
+      recipes_.push_back({.nests = {{0, {0, 0}, {2 * half, 0}, {{2, 0, 1, 0, 1}, {6, 1, 1, 1, 1}}}},
+                          .source_dtype = DType::kBfloat16});
+    }
+  }
+  [[nodiscard]] std::set<std::uint32_t> Found() const {
+    return TensorsTakenApart(tensors_, recipes_, source_);
+  }
+
+  std::vector<TargetTensor> tensors_;
+  std::vector<TensorRecipe> recipes_;
+};
+
+TEST_F(TensorsTakenApartTest, AreTakenWhole) {
+  EXPECT_THAT(Found(), ElementsAre(0U));
+  recipes_[1].nests[0].source = 1;
+  EXPECT_THAT(Found(), IsEmpty()) << "a half of each";
+}
+
+TEST_F(TensorsTakenApartTest, TakeNoElementTwice) {
+  recipes_[1].nests[0].source_origin[0] = 1;
+  EXPECT_THAT(Found(), IsEmpty());
+}
+
+TEST_F(TensorsTakenApartTest, LeaveNothing) {
+  recipes_[1].nests[0].loops[1].extent = 5;
+  EXPECT_THAT(Found(), IsEmpty());
+}
+
+TEST_F(TensorsTakenApartTest, MayBeTransposed) {
+  tensors_ = {{.key = "turned", .dtype = DType::kBfloat16, .shape = {6, 4}}};
+  recipes_ = {{.nests = {{0, {0, 0}, {0, 0}, {{6, 0, 1, 1, 1}, {4, 1, 1, 0, 1}}}},
+               .source_dtype = DType::kBfloat16}};
+  EXPECT_THAT(Found(), ElementsAre(0U));
+}
+
+// Its digest is known without reading it.
+TEST_F(TensorsTakenApartTest, AreNoneThatComeOutAsStored) {
+  tensors_.push_back({.key = "whole", .dtype = DType::kBfloat16, .shape = kShape});
+  recipes_.push_back(recipe_);
+  EXPECT_THAT(Found(), IsEmpty());
 }
 
 }  // namespace
