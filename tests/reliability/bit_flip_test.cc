@@ -217,7 +217,7 @@ void MakeFile(const std::string& format, Specimen& specimen, const FileForm& for
   const Path source = form.is_linked ? "/specimen/source" : "/source";
   ASSERT_THAT(WriteSmallModel(*specimen.storage, source, {.hidden = 16}), IsOk());
   ASSERT_THAT(specimen.storage->MakeDirectories("/specimen"), IsOk());
-  ConvertOptions options = ToFile(format, source, "/specimen/model");
+  ConvertOptions options = ConvertTo(format, source, "/specimen/model");
   options.zstd_level = form.zstd_level;
   options.files = form.files;
   options.link = form.is_linked;

@@ -12,54 +12,30 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "formats/registry/registry.h"
 #include "tests/reliability/crash_storage.h"
+#include "tests/reliability/flows.h"
 #include "tests/reliability/small_model.h"
 #include "tests/reliability/suite.h"
 #include "tests/testing/matchers.h"
-#include "tests/trainer/run/small_session.h"
 
 namespace ckpt::testing {
 namespace {
 
 // The parent does not exist before: its own name must become durable too.
 const Path kTarget = "/runs/today/model";
-
-enum class Direction : std::uint8_t {
-  kToFsdp,
-  kToFsdp2,
-  kToHf,
-  kToTorchDist,
-  kToHdf5,
-  kToTorchSave
-};
-
-struct Flow {
-  const char* name;
-  Direction direction = Direction::kToFsdp;
-  bool overwrites = false;
-  std::optional<int> zstd_level = {};
-  std::size_t parity_group = 0;
-  int workers = 0;        // that share it; 0: it is not shared
-  std::string tree = {};  // whose files lie around the tensors; empty: the usual ones
-  bool links = false;     // shows the tensors of the source
-  int files = 0;          // beside the target, which shows them; 0: all is in the target
-  int old_files = 0;      // beside the one that is replaced
-  std::string run = {};   // the source is a training run in this format; empty: a model
-};
-void PrintTo(const Flow& flow, std::ostream* os) { *os << flow.name; }
+constexpr int kHidden = 32;  // a few pages
 
 // What one flow does to a disk, and what must be left of it.
 class CrashStatesTest : public ::testing::TestWithParam<Flow> {
  protected:
   void SetUp() override {
     CrashStorage disk;
-    MakeSource(disk, 1, "/source");
+    ASSERT_THAT(WriteSource(disk, GetParam(), 1, kHidden, "/source"), IsOk());
     if (GetParam().overwrites) {
-      MakeSource(disk, 2, "/other");
-      ConvertOptions old = OptionsFrom("/other");
-      old.files = GetParam().old_files;
-      ASSERT_THAT(Run(disk, old), IsOk());
+      Flow old = GetParam();
+      old.files = old.old_files;
+      ASSERT_THAT(WriteSource(disk, old, 2, kHidden, "/other"), IsOk());
+      ASSERT_THAT(Run(disk, OptionsOf(old, "/other", kTarget)), IsOk());
       const auto old_digest = ReadCheckpoint(disk, kTarget);
       ASSERT_THAT(old_digest, IsOk());
       old_digest_ = *old_digest;
@@ -81,69 +57,10 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
     EXPECT_EQ(new_hashes_.size(), GetParam().files == 0 ? 1 : 2);
   }
 
-  static void MakeSource(CrashStorage& disk, std::uint64_t seed, const Path& path) {
-    if (!GetParam().run.empty()) {
-      MakeRun(disk, seed, path);
-      return;
-    }
-    const bool from_hf = GetParam().direction != Direction::kToHf;
-    const Path repository = from_hf ? path : Path(path.string() + "-hf");
-    ASSERT_THAT(WriteSmallModel(disk, repository,
-                                {.seed = seed, .has_tokenizer = !GetParam().tree.empty()}),
-                IsOk());
-    if (from_hf) return;
-    ASSERT_THAT(Convert(disk, HfToFsdp(repository, path)), IsOk());
-  }
-
-  static void MakeRun(CrashStorage& disk, std::uint64_t state, const Path& root) {
-    auto sessions = SmallSessions::Create(
-        disk, With(TinySettings(), {{"save", root.string()}, {"save_format", GetParam().run}}), 2);
-    ASSERT_THAT(sessions, IsOk());
-    ASSERT_THAT(sessions->Run([&](train::RankSession& session, trainer::HostGroup&) -> Status {
-      CKPT_RETURN_IF_ERROR(SaveState(session, state, 1));
-      return session.checkpoints().Finish();
-    }),
-                IsOk());
-  }
-
   static Result<ConvertReport> Run(Storage& storage, const ConvertOptions& options) {
-    if (GetParam().workers == 0) return Convert(storage, options);
-    return ConvertByWorkers(storage, options, GetParam().workers);
+    return RunFlow(storage, GetParam(), options);
   }
-
-  static ConvertOptions OptionsFrom(const Path& source) {
-    ConvertOptions options;
-    switch (GetParam().direction) {
-      case Direction::kToFsdp:
-        options = HfToFsdp(source, kTarget);
-        break;
-      case Direction::kToFsdp2:
-        options = HfToFsdp(source, kTarget);
-        options.to.container = *FindFormat("fsdp2");
-        break;
-      case Direction::kToHf:
-        options = FsdpToHf(source, kTarget);
-        break;
-      case Direction::kToTorchDist:
-        options = HfToTorchDist(source, kTarget);
-        break;
-      case Direction::kToHdf5:
-        options = ToFile("hdf5", source, kTarget);
-        options.files = GetParam().files;
-        break;
-      case Direction::kToTorchSave:
-        options = ToFile("torch_save", source, kTarget);
-        break;
-    }
-    if (!GetParam().run.empty()) options.model.naming.clear();  // the run knows its own
-    options.zstd_level = GetParam().zstd_level;
-    options.parity_group = GetParam().parity_group;
-    if (!GetParam().tree.empty()) options.to.forms["tree"] = GetParam().tree;
-    options.link = GetParam().links;
-    options.overwrite = GetParam().overwrites;
-    return options;
-  }
-  static ConvertOptions Options() { return OptionsFrom("/source"); }
+  static ConvertOptions Options() { return OptionsOf(GetParam(), "/source", kTarget); }
   // After a failure one goes on, whatever the first run came to.
   static ConvertOptions RecoveryOptions() {
     ConvertOptions options = Options();
@@ -258,64 +175,77 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
   std::unordered_set<std::string> distinct_staging_;
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    Flows, CrashStatesTest,
-    ::testing::Values(
-        Flow{"ToFsdp"}, Flow{"ToHf", Direction::kToHf},
-        Flow{"ToTorchDist", Direction::kToTorchDist}, Flow{"ToHdf5", Direction::kToHdf5},
-        Flow{.name = "ToBridgeTreeOverwriting",
-             .direction = Direction::kToTorchDist,
-             .overwrites = true,
-             .tree = "megatron-bridge"},
-        Flow{.name = "ToHdf5Overwriting", .direction = Direction::kToHdf5, .overwrites = true},
-        Flow{.name = "ToHdf5Compressed", .direction = Direction::kToHdf5, .zstd_level = 3},
-        Flow{.name = "ToHdf5Link", .direction = Direction::kToHdf5, .links = true},
-        Flow{.name = "ToHdf5LinkOverwriting",
-             .direction = Direction::kToHdf5,
-             .overwrites = true,
-             .links = true},
-        Flow{.name = "ToHdf5Files", .direction = Direction::kToHdf5, .files = 2},
-        Flow{.name = "ToHdf5FilesOverwriting",
-             .direction = Direction::kToHdf5,
-             .overwrites = true,
-             .files = 2},
-        Flow{.name = "ToHdf5FilesOverwritingAsMany",
-             .direction = Direction::kToHdf5,
-             .overwrites = true,
-             .files = 2,
-             .old_files = 2},
-        Flow{.name = "ToHdf5FilesOverwritingMore",
-             .direction = Direction::kToHdf5,
-             .overwrites = true,
-             .files = 2,
-             .old_files = 3},
-        Flow{.name = "ToHdf5OverwritingFiles",
-             .direction = Direction::kToHdf5,
-             .overwrites = true,
-             .old_files = 2},
-        Flow{.name = "RunToTorchDist", .direction = Direction::kToTorchDist, .run = "fsdp_dtensor"},
-        Flow{.name = "RunToTorchDistOverwriting",
-             .direction = Direction::kToTorchDist,
-             .overwrites = true,
-             .run = "fsdp_dtensor"},
-        Flow{.name = "RunToFsdp", .run = "torch_dist"},
-        Flow{.name = "RunToFsdp2", .direction = Direction::kToFsdp2, .run = "torch_dist"},
-        Flow{.name = "RunToHdf5", .direction = Direction::kToHdf5, .run = "fsdp_dtensor"},
-        Flow{.name = "RunToTorchSave", .direction = Direction::kToTorchSave, .run = "torch_dist"},
-        Flow{"ToTorchSave", Direction::kToTorchSave},
-        Flow{"ToTorchSaveOverwriting", Direction::kToTorchSave, true},
-        Flow{.name = "ToFsdpByWorkers", .workers = 3},
-        Flow{.name = "ToTorchSaveByWorkers", .direction = Direction::kToTorchSave, .workers = 2},
-        Flow{.name = "ToHfByWorkersOverwriting",
-             .direction = Direction::kToHf,
-             .overwrites = true,
-             .workers = 2},
-        Flow{"ToFsdpCompressed", Direction::kToFsdp, false, 3},
-        Flow{.name = "ToFsdpCompressedByWorkers", .zstd_level = 3, .workers = 2},
-        Flow{"ToFsdpParity", Direction::kToFsdp, false, {}, 2},
-        Flow{"ToFsdpOverwriting", Direction::kToFsdp, true},
-        Flow{"ToHfOverwriting", Direction::kToHf, true}),
-    [](const auto& test) { return std::string(test.param.name); });
+const std::vector<Flow> kFlows = {
+    {.name = "ToFsdp"},
+    {.name = "ToFsdpOverwriting", .overwrites = true},
+    {.name = "ToFsdpCompressed", .zstd_level = 3},
+    {.name = "ToFsdpParity", .parity_group = 2},
+    {.name = "ToFsdpByWorkers", .workers = 3},
+    {.name = "ToFsdpCompressedByWorkers", .zstd_level = 3, .workers = 2},
+    {.name = "ToFsdpParityByWorkers", .parity_group = 2, .workers = 2},
+    {.name = "ToFsdp2", .to = "fsdp2"},
+    {.name = "ToFsdp2Overwriting", .to = "fsdp2", .overwrites = true},
+    {.name = "ToFsdp2ByWorkers", .to = "fsdp2", .workers = 2},
+    {.name = "ToDcp", .to = "dcp"},
+    {.name = "ToTorchDist", .to = "torch_dist"},
+    {.name = "ToTorchDistByWorkers", .to = "torch_dist", .workers = 2},
+    {.name = "ToBridgeTreeOverwriting",
+     .to = "torch_dist",
+     .forms = {{"tree", "megatron-bridge"}},
+     .overwrites = true},
+    {.name = "ToHf", .to = "hf"},
+    {.name = "ToHfOverwriting", .to = "hf", .overwrites = true},
+    {.name = "ToHfParity", .to = "hf", .parity_group = 2},
+    {.name = "ToHfByWorkersOverwriting", .to = "hf", .workers = 2, .overwrites = true},
+    {.name = "ToSafetensors", .to = "safetensors"},
+    {.name = "ToSafetensorsByWorkersOverwriting",
+     .to = "safetensors",
+     .workers = 2,
+     .overwrites = true},
+    {.name = "ToHdf5", .to = "hdf5"},
+    {.name = "ToHdf5Overwriting", .to = "hdf5", .overwrites = true},
+    {.name = "ToHdf5Compressed", .to = "hdf5", .zstd_level = 3},
+    {.name = "ToHdf5ByWorkers", .to = "hdf5", .workers = 2},
+    {.name = "ToHdf5Link", .to = "hdf5", .links = true},
+    {.name = "ToHdf5LinkOverwriting", .to = "hdf5", .links = true, .overwrites = true},
+    {.name = "ToHdf5Files", .to = "hdf5", .files = 2},
+    {.name = "ToHdf5FilesByWorkers", .to = "hdf5", .workers = 2, .files = 2},
+    {.name = "ToHdf5FilesOverwriting", .to = "hdf5", .files = 2, .overwrites = true},
+    {.name = "ToHdf5FilesOverwritingAsMany",
+     .to = "hdf5",
+     .files = 2,
+     .overwrites = true,
+     .old_files = 2},
+    {.name = "ToHdf5FilesOverwritingMore",
+     .to = "hdf5",
+     .files = 2,
+     .overwrites = true,
+     .old_files = 3},
+    {.name = "ToHdf5OverwritingFiles", .to = "hdf5", .overwrites = true, .old_files = 2},
+    {.name = "ToTorchSave", .to = "torch_save"},
+    {.name = "ToTorchSaveOverwriting", .to = "torch_save", .overwrites = true},
+    {.name = "ToTorchSaveByWorkers", .to = "torch_save", .workers = 2},
+    {.name = "RunToFsdp", .run = "torch_dist"},
+    {.name = "RunToFsdp2", .to = "fsdp2", .run = "torch_dist"},
+    {.name = "RunToTorchDist", .to = "torch_dist", .run = "fsdp_dtensor"},
+    {.name = "RunToTorchDistOverwriting",
+     .to = "torch_dist",
+     .run = "fsdp_dtensor",
+     .overwrites = true},
+    {.name = "RunToTorchDistByWorkers", .to = "torch_dist", .run = "fsdp_dtensor", .workers = 2},
+    {.name = "RunToTorchDistInModelSpace",
+     .to = "torch_dist",
+     .run = "fsdp_dtensor",
+     .forms = {{"optimizer-form", "fully_sharded_model_space"}}},
+    {.name = "RunToTorchDistInBuffers",
+     .to = "torch_dist",
+     .run = "fsdp_dtensor",
+     .forms = {{"optimizer-form", "dp_reshardable"}}},
+    {.name = "RunToHdf5", .to = "hdf5", .run = "fsdp_dtensor"},
+    {.name = "RunToTorchSave", .to = "torch_save", .run = "torch_dist"}};
+
+INSTANTIATE_TEST_SUITE_P(Flows, CrashStatesTest, ::testing::ValuesIn(kFlows),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 TEST_P(CrashStatesTest, LeaveTheOldOrTheNewCheckpointNeverAMixture) {
   Suite suite(fmt::format("crash states, {}", GetParam().name));
@@ -339,7 +269,7 @@ TEST_P(CrashStatesTest, OfARunThatGoesOnAfterAKillAreTheSame) {
     EXPECT_FALSE(Run(disk, Options()).ok());
     disk.StopAt(std::nullopt);
     EXPECT_THAT(Run(disk, RecoveryOptions()), IsOk());
-    Enumerate(disk.ops(), killed, IsLongRun() ? 2'000 / Share() : 96,
+    Enumerate(disk.ops(), killed, (IsLongRun() ? 2'000 : 96) / Share(),
               fmt::format("killed behind operation {}", killed), suite);
   }
   NoteDistinct(suite);

@@ -206,11 +206,11 @@ class ErrnoTest : public ::testing::Test {
     EXPECT_THAT(WriteSmallMegatronRun(storage_, dir() / "mp_rank"), IsOk());
     EXPECT_THAT(WriteSmallTorchRepository(storage_, dir() / "torch"), IsOk());
     EXPECT_THAT(Convert(storage_, HfToTorchDist(dir() / "hf", dir() / "torch_dist")), IsOk());
-    ConvertOptions fsdp2 = ToFile("dcp", dir() / "hf", dir() / "fsdp2");
+    ConvertOptions fsdp2 = ConvertTo("dcp", dir() / "hf", dir() / "fsdp2");
     fsdp2.to.naming = "fsdp2";
     EXPECT_THAT(Convert(storage_, fsdp2), IsOk());
-    EXPECT_THAT(Convert(storage_, ToFile("hdf5", dir() / "hf", dir() / "model.h5")), IsOk());
-    EXPECT_THAT(Convert(storage_, ToFile("torch_save", dir() / "hf", dir() / "model.pt")), IsOk());
+    EXPECT_THAT(Convert(storage_, ConvertTo("hdf5", dir() / "hf", dir() / "model.h5")), IsOk());
+    EXPECT_THAT(Convert(storage_, ConvertTo("torch_save", dir() / "hf", dir() / "model.pt")), IsOk());
     return {{"zarr", dir() / "zarr"},
             {"mp_rank", dir() / "mp_rank"},
             {"verl", Path(CKPT_SOURCE_DIR) / "tests/golden/verl/optimizer"},
@@ -254,25 +254,25 @@ TEST_F(ErrnoTest, HfToTorchDistGivesAClearErrorOrTheSameFiles) {
 
 TEST_F(ErrnoTest, WorkersGiveAClearErrorOrTheSameFiles) {
   FailConversions(
-      "to torch_save, by workers", ToFile("torch_save", dir() / "hf", target()), [] {}, 2);
+      "to torch_save, by workers", ConvertTo("torch_save", dir() / "hf", target()), [] {}, 2);
 }
 
 TEST_F(ErrnoTest, ToTorchSaveGivesAClearErrorOrTheSameFile) {
-  FailConversions("to torch_save", ToFile("torch_save", dir() / "hf", target()), [] {});
+  FailConversions("to torch_save", ConvertTo("torch_save", dir() / "hf", target()), [] {});
 }
 
 TEST_F(ErrnoTest, ToHdf5GivesAClearErrorOrTheSameFile) {
-  FailConversions("to hdf5", ToFile("hdf5", dir() / "hf", target()), [] {});
+  FailConversions("to hdf5", ConvertTo("hdf5", dir() / "hf", target()), [] {});
 }
 
 TEST_F(ErrnoTest, ToCompressedHdf5GivesAClearErrorOrTheSameFile) {
-  ConvertOptions options = ToFile("hdf5", dir() / "hf", target());
+  ConvertOptions options = ConvertTo("hdf5", dir() / "hf", target());
   options.zstd_level = 3;
   FailConversions("to hdf5, compressed", options, [] {});
 }
 
 TEST_F(ErrnoTest, LinkingGivesAClearErrorOrTheSameFile) {
-  ConvertOptions options = ToFile("hdf5", dir() / "hf", target());
+  ConvertOptions options = ConvertTo("hdf5", dir() / "hf", target());
   options.link = true;
   FailConversions("to hdf5, linked", options, [] {});
 }

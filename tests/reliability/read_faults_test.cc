@@ -156,7 +156,7 @@ void MakeCompressedHdf5(Specimen& specimen) {
   specimen.storage = specimen.memory.get();
   specimen.path = "/specimen.h5";
   ASSERT_THAT(WriteSmallModel(*specimen.storage, "/source", {.hidden = 16}), IsOk());
-  ConvertOptions options = ToFile("hdf5", "/source", specimen.path);
+  ConvertOptions options = ConvertTo("hdf5", "/source", specimen.path);
   options.zstd_level = 3;
   ASSERT_THAT(Convert(*specimen.storage, options), IsOk());
 }
@@ -165,7 +165,7 @@ void MakeLink(Specimen& specimen) {
   specimen.storage = specimen.memory.get();
   specimen.path = "/specimen.h5";
   ASSERT_THAT(WriteSmallModel(*specimen.storage, "/source", {.hidden = 16}), IsOk());
-  ConvertOptions options = ToFile("hdf5", "/source", specimen.path);
+  ConvertOptions options = ConvertTo("hdf5", "/source", specimen.path);
   options.link = true;
   ASSERT_THAT(Convert(*specimen.storage, options), IsOk());
 }

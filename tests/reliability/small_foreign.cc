@@ -84,7 +84,7 @@ Status WriteSmallTorchRepository(Storage& storage, const Path& directory) {
   for (const std::vector<std::string>& keys :
        {std::vector<std::string>{"*.layers.*"}, {"*embed*", "model.norm*"}}) {
     const std::string name = fmt::format("pytorch_model-{:05}-of-00002.bin", ++number);
-    ConvertOptions options = ToFile("torch_save", source, directory / name);
+    ConvertOptions options = ConvertTo("torch_save", source, directory / name);
     options.model.only = keys;
     CKPT_RETURN_IF_ERROR(Convert(storage, options).status());
     CKPT_ASSIGN_OR_RETURN(const OpenedCheckpoint file, OpenCheckpoint(storage, options.target));

@@ -129,7 +129,7 @@ ConvertOptions HfToTorchDist(const Path& source, const Path& target) {
   return options;
 }
 
-ConvertOptions ToFile(std::string_view format, const Path& source, const Path& target) {
+ConvertOptions ConvertTo(std::string_view format, const Path& source, const Path& target) {
   ConvertOptions options;
   options.source = source;
   options.target = target;

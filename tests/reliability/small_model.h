@@ -27,9 +27,8 @@ Status WriteSmallModel(Storage& storage, const Path& directory, const SmallModel
 ConvertOptions HfToFsdp(const Path& source, const Path& target);
 ConvertOptions HfToTorchDist(const Path& source, const Path& target);
 ConvertOptions FsdpToHf(const Path& source, const Path& target);
-// Every tensor under its own key, in one file.
-// To a format whose checkpoint is one file.
-ConvertOptions ToFile(std::string_view format, const Path& source, const Path& target);
+// To this format, whose usual names tensors get; under their own keys if it has none.
+ConvertOptions ConvertTo(std::string_view format, const Path& source, const Path& target);
 
 // Prepare and run.
 Result<ConvertReport> Convert(Storage& storage, const ConvertOptions& options);
