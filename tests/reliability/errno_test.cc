@@ -13,6 +13,7 @@
 
 #include "core/io/posix_storage.h"
 #include "tests/reliability/fast_dir.h"
+#include "tests/reliability/flows.h"
 #include "tests/reliability/small_foreign.h"
 #include "tests/reliability/small_model.h"
 #include "tests/reliability/suite.h"
@@ -60,10 +61,12 @@ struct Outcome {
   std::string result = {};  // compared with the undisturbed one's
 };
 
+constexpr int kHidden = 16;  // of models: many calls, few bytes
+
 class ErrnoTest : public ::testing::Test {
  protected:
   ErrnoTest() {
-    EXPECT_THAT(WriteSmallModel(storage_, dir() / "hf", {.hidden = 16}), IsOk());
+    EXPECT_THAT(WriteSmallModel(storage_, dir() / "hf", {.hidden = kHidden}), IsOk());
     EXPECT_THAT(Convert(storage_, HfToFsdp(dir() / "hf", dir() / "fsdp")), IsOk());
     EXPECT_THAT(Convert(storage_, FsdpToHf(dir() / "fsdp", dir() / "repository")), IsOk());
   }
@@ -74,10 +77,11 @@ class ErrnoTest : public ::testing::Test {
 
   using Check = std::function<void(const std::string& where, Suite&)>;
 
-  // Runs `flow` with every fault at every call it makes. `prepare` comes before each run.
+  // Runs `flow` with every fault at every call it makes, in the short set with one of `stride` of
+  // them. `prepare` comes before each run.
   void FailEveryCall(const std::string& name, const std::function<void()>& prepare,
                      const std::function<Outcome()>& flow, const Check& check_success,
-                     const Check& check_failure) {
+                     const Check& check_failure, std::size_t stride = 3) {
     Suite suite("errno, " + name);
     prepare();
     std::vector<CallKind> calls;
@@ -94,7 +98,7 @@ class ErrnoTest : public ::testing::Test {
         ++way;
         for (std::size_t call = 0; call < calls.size(); ++call) {
           if (fault.of != CallKind::kOther && fault.of != calls[call]) continue;
-          if (!IsTried(call + way)) continue;
+          if (!IsTried(call + way, stride)) continue;
           const std::string where =
               fmt::format("{}{} at call {} of {}", fault.name, is_sticky ? " from then on" : "",
                           call, calls.size());
@@ -132,13 +136,10 @@ class ErrnoTest : public ::testing::Test {
     }
   }
 
-  // A conversion to `target`, whose result is compared byte for byte. `workers`: how many share it;
-  // 0: it is not shared.
-  void FailConversions(const std::string& name, const ConvertOptions& options,
-                       const std::function<void()>& prepare, int workers = 0) {
-    const auto convert = [&](const ConvertOptions& with) {
-      return workers == 0 ? Convert(storage_, with) : ConvertByWorkers(storage_, with, workers);
-    };
+  // A conversion to `target` by `options`, whose result is compared byte for byte.
+  void FailConversions(const Flow& flow, const ConvertOptions& options,
+                       const std::function<void()>& prepare) {
+    const auto convert = [&](const ConvertOptions& with) { return RunFlow(storage_, flow, with); };
     ASSERT_THAT(convert(options), IsOk());
     const Result<Tree> expected = ReadTree(storage_, target());
     ASSERT_THAT(expected, IsOk());
@@ -147,7 +148,7 @@ class ErrnoTest : public ::testing::Test {
       EXPECT_THAT(storage_.RemoveAll(staging()), IsOk());
       prepare();
     };
-    const auto flow = [&] { return Outcome{.status = convert(options).status()}; };
+    const auto run = [&] { return Outcome{.status = convert(options).status()}; };
     const auto check_success = [&](const std::string& where, Suite& suite) {
       if (!fs::exists(target())) suite.Fail(where + ": OK, but nothing is there");
       CheckTarget(*expected, where, suite);
@@ -164,7 +165,9 @@ class ErrnoTest : public ::testing::Test {
       if (!status.ok()) suite.Fail(where + ": the next run fails: " + status.ToString());
       CheckTarget(*expected, where + ", next run", suite);
     };
-    FailEveryCall(name, clean, flow, check_success, check_failure);
+    // A run has many tensors: then every call fails in one way.
+    const std::size_t stride = flow.run.empty() ? 4 : 2 * kFaults.size();
+    FailEveryCall(flow.name, clean, run, check_success, check_failure, stride);
   }
 
   // What was there before is there, or all that is new.
@@ -210,7 +213,8 @@ class ErrnoTest : public ::testing::Test {
     fsdp2.to.naming = "fsdp2";
     EXPECT_THAT(Convert(storage_, fsdp2), IsOk());
     EXPECT_THAT(Convert(storage_, ConvertTo("hdf5", dir() / "hf", dir() / "model.h5")), IsOk());
-    EXPECT_THAT(Convert(storage_, ConvertTo("torch_save", dir() / "hf", dir() / "model.pt")), IsOk());
+    EXPECT_THAT(Convert(storage_, ConvertTo("torch_save", dir() / "hf", dir() / "model.pt")),
+                IsOk());
     return {{"zarr", dir() / "zarr"},
             {"mp_rank", dir() / "mp_rank"},
             {"verl", Path(CKPT_SOURCE_DIR) / "tests/golden/verl/optimizer"},
@@ -244,49 +248,35 @@ class ErrnoTest : public ::testing::Test {
   FastDir dir_;
 };
 
-TEST_F(ErrnoTest, HfToFsdpGivesAClearErrorOrTheSameFiles) {
-  FailConversions("hf to fsdp_dtensor", HfToFsdp(dir() / "hf", target()), [] {});
-}
+// The writers, and every way of sharing, packing and publishing their files.
+const std::vector<Flow> kFlows = {
+    {.name = "ToFsdp"},
+    {.name = "ToFsdpParity", .parity_group = 2},
+    {.name = "ToFsdp2", .to = "fsdp2"},
+    {.name = "ToFsdp2ByWorkers", .to = "fsdp2", .workers = 2},
+    {.name = "ToTorchDist", .to = "torch_dist"},
+    {.name = "ToBridgeTree", .to = "torch_dist", .forms = {{"tree", "megatron-bridge"}}},
+    {.name = "ToHf", .to = "hf"},
+    {.name = "ToHdf5", .to = "hdf5"},
+    {.name = "ToHdf5Compressed", .to = "hdf5", .zstd_level = 3},
+    {.name = "ToHdf5Link", .to = "hdf5", .links = true},
+    {.name = "ToHdf5ByWorkers", .to = "hdf5", .workers = 2},
+    {.name = "ToTorchSave", .to = "torch_save"},
+    {.name = "ToTorchSaveByWorkers", .to = "torch_save", .workers = 2},
+    {.name = "RunToFsdp2", .to = "fsdp2", .run = "torch_dist"},
+    {.name = "RunToTorchDistInBuffers",
+     .to = "torch_dist",
+     .run = "fsdp_dtensor",
+     .forms = {{"optimizer-form", "dp_reshardable"}}}};
 
-TEST_F(ErrnoTest, HfToTorchDistGivesAClearErrorOrTheSameFiles) {
-  FailConversions("hf to torch_dist", HfToTorchDist(dir() / "hf", target()), [] {});
-}
+class ErrnoFlowTest : public ErrnoTest, public ::testing::WithParamInterface<Flow> {};
+INSTANTIATE_TEST_SUITE_P(Flows, ErrnoFlowTest, ::testing::ValuesIn(kFlows),
+                         [](const auto& test) { return std::string(test.param.name); });
 
-TEST_F(ErrnoTest, WorkersGiveAClearErrorOrTheSameFiles) {
-  FailConversions(
-      "to torch_save, by workers", ConvertTo("torch_save", dir() / "hf", target()), [] {}, 2);
-}
-
-TEST_F(ErrnoTest, ToTorchSaveGivesAClearErrorOrTheSameFile) {
-  FailConversions("to torch_save", ConvertTo("torch_save", dir() / "hf", target()), [] {});
-}
-
-TEST_F(ErrnoTest, ToHdf5GivesAClearErrorOrTheSameFile) {
-  FailConversions("to hdf5", ConvertTo("hdf5", dir() / "hf", target()), [] {});
-}
-
-TEST_F(ErrnoTest, ToCompressedHdf5GivesAClearErrorOrTheSameFile) {
-  ConvertOptions options = ConvertTo("hdf5", dir() / "hf", target());
-  options.zstd_level = 3;
-  FailConversions("to hdf5, compressed", options, [] {});
-}
-
-TEST_F(ErrnoTest, LinkingGivesAClearErrorOrTheSameFile) {
-  ConvertOptions options = ConvertTo("hdf5", dir() / "hf", target());
-  options.link = true;
-  FailConversions("to hdf5, linked", options, [] {});
-}
-
-TEST_F(ErrnoTest, ToBridgesTreeGivesAClearErrorOrTheSameFiles) {
-  ASSERT_THAT(WriteSmallModel(storage_, dir() / "chat", {.hidden = 16, .has_tokenizer = true}),
-              IsOk());
-  ConvertOptions options = HfToTorchDist(dir() / "chat", target());
-  options.to.forms["tree"] = "megatron-bridge";
-  FailConversions("hf to torch_dist, Bridge's tree", options, [] {});
-}
-
-TEST_F(ErrnoTest, FsdpToHfGivesAClearErrorOrTheSameFiles) {
-  FailConversions("fsdp_dtensor to hf", FsdpToHf(dir() / "fsdp", target()), [] {});
+TEST_P(ErrnoFlowTest, GivesAClearErrorOrTheSameFiles) {
+  const Flow& flow = GetParam();
+  ASSERT_THAT(WriteSource(storage_, flow, 1, kHidden, dir() / "source"), IsOk());
+  FailConversions(flow, OptionsOf(flow, dir() / "source", target()), [] {});
 }
 
 // The first run ends two thirds of the way.
@@ -303,7 +293,7 @@ TEST_F(ErrnoTest, ResumingGivesAClearErrorOrTheSameFiles) {
   ASSERT_THAT(storage_.RemoveAll(target()), IsOk());
   ConvertOptions resume = options;
   resume.resume = true;
-  FailConversions("resume", resume, [&] {
+  FailConversions({.name = "resume"}, resume, [&] {
     const SyscallFaults kill({.code = EIO, .at = stop_at, .is_sticky = true});
     EXPECT_FALSE(Convert(storage_, options).ok());
   });
@@ -311,7 +301,7 @@ TEST_F(ErrnoTest, ResumingGivesAClearErrorOrTheSameFiles) {
 
 // The old checkpoint stays until the new one is whole.
 TEST_F(ErrnoTest, OverwritingGivesAClearErrorOrTheSameFiles) {
-  ASSERT_THAT(WriteSmallModel(storage_, dir() / "other", {.seed = 2, .hidden = 16}), IsOk());
+  ASSERT_THAT(WriteSmallModel(storage_, dir() / "other", {.seed = 2, .hidden = kHidden}), IsOk());
   ConvertOptions old = HfToFsdp(dir() / "other", target());
   ConvertOptions options = HfToFsdp(dir() / "hf", target());
   options.overwrite = true;
@@ -319,7 +309,7 @@ TEST_F(ErrnoTest, OverwritingGivesAClearErrorOrTheSameFiles) {
   const Result<Tree> old_tree = ReadTree(storage_, target());
   ASSERT_THAT(old_tree, IsOk());
   old_tree_ = *old_tree;
-  FailConversions("overwrite", options, [&] { WriteTree(*old_tree, target()); });
+  FailConversions({.name = "overwrite"}, options, [&] { WriteTree(*old_tree, target()); });
 }
 
 TEST_F(ErrnoTest, VerifyGivesAClearErrorOrTheSameAnswer) { FailInspect("verify", Converted()); }
