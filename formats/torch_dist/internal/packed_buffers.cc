@@ -274,7 +274,8 @@ std::vector<PickledEntry> ObjectsBesideBuffers(const RankBuffers& buffers, const
   std::map<std::string, std::vector<const RankBuffer*>> groups;
   for (const RankBuffer& buffer : buffers) groups[GroupKey(buffer.id)].push_back(&buffer);
   std::vector<PickledEntry> objects;
-  for (const auto& [key, of_group] : groups) {
+  for (const auto& group : groups) {
+    const std::vector<const RankBuffer*>& of_group = group.second;
     const RankBuffer& any = *of_group.front();
     const bool of_experts = have_expert_optimizer && any.id.optimizer == kExpertOptimizer;
     const std::int64_t dividing = of_experts ? ranks.expert_data : ranks.data;
