@@ -225,6 +225,7 @@ const std::vector<Flow> kFlows = {
     {.name = "ToTorchSave", .to = "torch_save"},
     {.name = "ToTorchSaveOverwriting", .to = "torch_save", .overwrites = true},
     {.name = "ToTorchSaveByWorkers", .to = "torch_save", .workers = 2},
+    {.name = "Repair", .parity_group = 2, .repairs = true},
     {.name = "RunToFsdp", .run = "torch_dist"},
     {.name = "RunToFsdp2", .to = "fsdp2", .run = "torch_dist"},
     {.name = "RunToTorchDist", .to = "torch_dist", .run = "fsdp_dtensor"},

@@ -24,6 +24,7 @@ struct Flow {
   ChosenForms forms = {};  // of the target
   bool links = false;      // shows the tensors of the source
   int files = 0;           // beside a target of one file, which shows them; 0: all is in the target
+  bool repairs = false;    // the source is damaged, and the target its repaired copy
   bool overwrites = false;  // an old target
   int old_files = 0;        // beside that one
 };
