@@ -166,7 +166,7 @@ class ErrnoTest : public ::testing::Test {
       CheckTarget(*expected, where + ", next run", suite);
     };
     // A run has many tensors: then every call fails in one way.
-    const std::size_t stride = flow.run.empty() ? 4 : 2 * kFaults.size();
+    const std::size_t stride = flow.run.empty() ? 5 : 2 * kFaults.size();
     FailEveryCall(flow.name, clean, run, check_success, check_failure, stride);
   }
 
