@@ -47,6 +47,21 @@ TEST_P(AgreementSuite, ExchangeTextsGivesEveryRankEveryText) {
   });
 }
 
+// Of no bytes, of less than what is sent at a time, and of more; whatever the others had.
+TEST_P(AgreementSuite, TakeTextOfRank0GivesEveryRankItsText) {
+  OnEveryRank([](HostGroup& world) {
+    for (const std::size_t length : {std::size_t{0}, std::size_t{1000}, std::size_t{2'500'000}}) {
+      std::string expected(length, 'a');
+      if (length > 0) expected.back() = 'z';
+      std::string text = world.rank() == 0
+                             ? expected
+                             : std::string(static_cast<std::size_t>(world.rank()) * 70'000, 'b');
+      ASSERT_THAT(TakeTextOfRank0(world, text), ckpt::testing::IsOk());
+      EXPECT_TRUE(text == expected) << length << " bytes on rank " << world.rank();
+    }
+  });
+}
+
 TEST_P(AgreementSuite, ASeparateGroupHasTheSameRanks) {
   OnEveryRank([](HostGroup& world) {
     const auto separate = world.Separate();

@@ -22,6 +22,23 @@ Result<std::vector<T>> ExchangeValues(HostGroup& world, const T& mine) {
 
 }  // namespace
 
+Status TakeTextOfRank0(HostGroup& group, std::string& text) {
+  constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> sizes,
+                        ExchangeValues(group, std::uint64_t{text.size()}));
+  text.resize(sizes.front());
+  Bytes all(std::min(kPieceBytes, text.size()) * sizes.size());
+  for (std::size_t begin = 0; begin < text.size(); begin += kPieceBytes) {
+    const auto piece = std::as_writable_bytes(std::span(text))
+                           .subspan(begin)
+                           .first(std::min(kPieceBytes, text.size() - begin));
+    const MutableByteSpan pieces = MutableByteSpan(all).first(piece.size() * sizes.size());
+    CKPT_RETURN_IF_ERROR(group.Exchange(piece, pieces));
+    std::ranges::copy(pieces.first(piece.size()), piece.begin());
+  }
+  return OkStatus();
+}
+
 Result<std::vector<std::string>> ExchangeTexts(HostGroup& world, std::string_view mine) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> sizes,
                         ExchangeValues(world, std::uint64_t{mine.size()}));

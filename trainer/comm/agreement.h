@@ -11,6 +11,10 @@
 
 namespace ckpt::trainer {
 
+// Replaces `text` by that of rank 0. For ranks of one machine: all of them send, and rank 0's bytes
+// are taken. Every rank calls it. Errors: kCancelled (a rank is gone).
+Status TakeTextOfRank0(HostGroup& group, std::string& text);
+
 // Every rank's text, in order of rank. Every rank calls it. Errors: kCancelled (a rank is gone).
 Result<std::vector<std::string>> ExchangeTexts(HostGroup& world, std::string_view mine);
 

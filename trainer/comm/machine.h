@@ -3,6 +3,7 @@
 #define CKPT_TRAINER_COMM_MACHINE_H_
 
 #include <array>
+#include <memory>
 #include <span>
 
 #include "core/base/result.h"
@@ -22,6 +23,10 @@ using MachineName = std::array<char, 128>;
 // The place of this rank among those of `world` that run on its machine. Every rank calls it.
 // Errors: those of the group.
 Result<int> RankOnMachine(HostGroup& world);
+
+// The group of the ranks of `world` that run on this rank's machine, in order of rank. Every rank
+// calls it. Errors: those of the group.
+Result<std::unique_ptr<HostGroup>> SplitByMachine(HostGroup& world);
 
 }  // namespace ckpt::trainer
 

@@ -376,21 +376,49 @@ Result<std::unique_ptr<MpiHostGroup>> MakeMpiWorld(std::string id, RollCall* rol
 
 bool NotEmpty(const std::string& text) { return !text.empty(); }
 
-// Starts MPI and ends it; `status` says whether it started.
+// Starts MPI and ends it.
 class MpiSession {
  public:
-  // `from_threads`: several threads call MPI.
-  static Result<std::unique_ptr<MpiSession>> Start(bool from_threads) {
+  // The one that was kept, or a new one.
+  static Result<std::unique_ptr<MpiSession>> TakeOrStart() {
+    if (Kept()) return std::move(Kept());
+    return Start();
+  }
+  // For the next TakeOrStart.
+  static void Keep(std::unique_ptr<MpiSession> session) { Kept() = std::move(session); }
+
+  // Errors: kUnsupported (several threads must not call MPI).
+  [[nodiscard]] Status CheckServesThreads() const {
+    if (provided_ == MPI_THREAD_MULTIPLE) return OkStatus();
+    return Error(ErrorKind::kUnsupported, "this MPI does not support calls from several threads")
+        .Hint("use an MPI with MPI_THREAD_MULTIPLE, or inline queues and no time-out");
+  }
+
+  ~MpiSession() { MPI_Finalize(); }
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+
+ private:
+  MpiSession() = default;
+
+  // Never destroyed: a process that ends without its rank must not wait in MPI_Finalize for others.
+  static std::unique_ptr<MpiSession>& Kept() {
+    static auto& kept = *new std::unique_ptr<MpiSession>();
+    return kept;
+  }
+
+  static Result<std::unique_ptr<MpiSession>> Start() {
     CKPT_RETURN_IF_ERROR(CheckCanMeet());
     const int launched = NumLaunchedProcesses();
     int has_started = 0;
     MPI_Initialized(&has_started);
     if (has_started != 0) return Error(ErrorKind::kUsage, "MPI can start only once in a process");
-    const int needed = from_threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
+    // Whether several threads will call it is one of the settings, which may not be known yet.
     int provided = MPI_THREAD_SINGLE;
-    CKPT_RETURN_IF_ERROR(
-        MpiStatus(MPI_Init_thread(nullptr, nullptr, needed, &provided), "MPI_Init_thread"));
+    CKPT_RETURN_IF_ERROR(MpiStatus(
+        MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread"));
     std::unique_ptr<MpiSession> session(new MpiSession());
+    session->provided_ = provided;
     int joined = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &joined);
     if (joined != launched) {
@@ -402,19 +430,24 @@ class MpiSession {
               "start them with the mpirun of the MPI that this program was built with, or with "
               "srun --mpi=pmix");
     }
-    if (provided < needed) {
-      return Error(ErrorKind::kUnsupported, "this MPI does not support calls from several threads")
-          .Hint("use an MPI with MPI_THREAD_MULTIPLE, or inline queues and no time-out");
-    }
     return session;
   }
-  ~MpiSession() { MPI_Finalize(); }
-  MpiSession(const MpiSession&) = delete;
-  MpiSession& operator=(const MpiSession&) = delete;
 
- private:
-  MpiSession() = default;
+  int provided_ = MPI_THREAD_SINGLE;
 };
+
+// A group of all processes, none of which has failed. Errors: kCancelled (one has called
+// FailTogether).
+Result<std::unique_ptr<MpiHostGroup>> Meet() {
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<MpiHostGroup> meeting, MakeMpiWorld("meeting", nullptr));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures, ExchangeTexts(*meeting, ""));
+  const auto failed = std::ranges::find_if(failures, &NotEmpty);
+  if (failed == failures.end()) return meeting;
+  CKPT_RETURN_IF_ERROR(meeting->Barrier());  // matches the one in FailTogether
+  return Error(ErrorKind::kCancelled,
+               fmt::format("rank {} failed before it ran", failed - failures.begin()))
+      .Actual(*failed);
+}
 
 }  // namespace
 
@@ -424,8 +457,7 @@ Status FailTogether(const Status& failure, const std::function<void()>& speak) {
     if (IsFirstTask()) speak();
     return OkStatus();
   }
-  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session,
-                        MpiSession::Start(/*from_threads=*/false));
+  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session, MpiSession::TakeOrStart());
   CKPT_ASSIGN_OR_RETURN(const auto meeting, MakeMpiWorld("meeting", nullptr));
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures,
                         ExchangeTexts(*meeting, InOneLine(failure)));
@@ -433,21 +465,18 @@ Status FailTogether(const Status& failure, const std::function<void()>& speak) {
   return meeting->Barrier();
 }
 
+Status MeetEarly(const std::function<Status(HostGroup& meeting)>& body) {
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<MpiSession> session, MpiSession::TakeOrStart());
+  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<MpiHostGroup> meeting, Meet());
+  MpiSession::Keep(std::move(session));
+  return body(*meeting);
+}
+
 Status RunMpiRank(const MpiOptions& options, const std::function<Status(HostGroup& world)>& body) {
   const bool has_timeout = options.timeout.count() > 0;
-  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session,
-                        MpiSession::Start(options.from_threads || has_timeout));
-  {
-    CKPT_ASSIGN_OR_RETURN(const auto meeting, MakeMpiWorld("meeting", nullptr));
-    CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures, ExchangeTexts(*meeting, ""));
-    const auto failed = std::ranges::find_if(failures, &NotEmpty);
-    if (failed != failures.end()) {
-      CKPT_RETURN_IF_ERROR(meeting->Barrier());  // matches the one in FailTogether
-      return Error(ErrorKind::kCancelled,
-                   fmt::format("rank {} failed before it ran", failed - failures.begin()))
-          .Actual(*failed);
-    }
-  }
+  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<MpiSession> session, MpiSession::TakeOrStart());
+  CKPT_RETURN_IF_ERROR(Meet().status());
+  if (options.from_threads || has_timeout) CKPT_RETURN_IF_ERROR(session->CheckServesThreads());
   CKPT_ASSIGN_OR_RETURN(MPI_Comm const vote_comm, DuplicateWorld());
   SpeakerVote vote(vote_comm);
   std::optional<RollCall> roll_call;

@@ -17,6 +17,13 @@ struct MpiOptions {
   std::chrono::milliseconds timeout{0};
 };
 
+// Brings the processes together before their ranks run: what all of them need to know how they run,
+// one can read for the others. Starts MPI, and runs `body(meeting)`, which returns errors of the
+// group alone: ranks whose work failed say so later. The group is not watched, and `body` destroys
+// every part of it. Afterwards the process calls RunMpiRank or FailTogether, which go on with this
+// MPI. Errors: those of RunMpiRank.
+Status MeetEarly(const std::function<Status(HostGroup& meeting)>& body);
+
 // Starts MPI, runs `body(world)` as this process's rank, and ends MPI. A process can do it once.
 // The world is all processes that were started together. A rank that fails prints why on stderr and
 // ends every process, its own too: MPI has no other way to give up. `HostGroup::Abort` does the
@@ -29,8 +36,8 @@ struct MpiOptions {
 // were started), kUsage (second call), kIo (MPI).
 Status RunMpiRank(const MpiOptions& options, const std::function<Status(HostGroup& world)>& body);
 
-// A process calls this instead of RunMpiRank if its rank failed early, while the others do call
-// RunMpiRank: it tells them, so that none waits for this rank. Of the ranks that failed, the first
+// A process calls this instead of RunMpiRank (and MeetEarly) if its rank failed early, while the
+// others do call them: it tells them, so that none waits for this rank. Of the ranks that failed, the first
 // calls `speak` for all. None returns before that, because the launcher ends all processes when one
 // ends with an error. Errors: those of RunMpiRank.
 Status FailTogether(const Status& failure, const std::function<void()>& speak);

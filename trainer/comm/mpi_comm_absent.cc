@@ -3,9 +3,19 @@
 
 namespace ckpt::trainer {
 
-Status RunMpiRank(const MpiOptions&, const std::function<Status(HostGroup& world)>&) {
+namespace {
+
+Status NoMpi() {
   return Error(ErrorKind::kUnsupported, "this build has no MPI")
       .Hint("configure with -DCKPT_WITH_MPI=ON, or start one process");
+}
+
+}  // namespace
+
+Status MeetEarly(const std::function<Status(HostGroup& meeting)>&) { return NoMpi(); }
+
+Status RunMpiRank(const MpiOptions&, const std::function<Status(HostGroup& world)>&) {
+  return NoMpi();
 }
 
 // Without MPI, every process reports its own failure.

@@ -46,6 +46,9 @@ TEST(MachineTest, ThreadsShareTheirMachine) {
                        [](HostGroup& world) -> Status {
                          CKPT_ASSIGN_OR_RETURN(const int place, RankOnMachine(world));
                          EXPECT_EQ(place, world.rank());
+                         CKPT_ASSIGN_OR_RETURN(const auto machine, SplitByMachine(world));
+                         EXPECT_EQ(machine->rank(), world.rank());
+                         EXPECT_EQ(machine->size(), world.size());
                          return OkStatus();
                        }),
               IsOk());
