@@ -267,6 +267,17 @@ class Mpi(Training):
         self.assertNotEqual(process.returncode, 0, err)
         self.assertIn("setting clip_grad is not a valid number", err)
 
+    def test_a_process_that_finds_no_checkpoint_ends_all_whoever_reads_for_the_others(self):
+        options = ("--config", "run.yaml", "--set", "train_iters=2", "--quiet")
+        self.threads(*options, "--save", "out")
+        for failing in range(RANKS):
+            with self.subTest(failing=failing):
+                own_place = ("bash", "-c", f'test {RANK} = {failing} && exec "$0" "$@" --load mistyped; exec "$0" "$@" --load out')
+                process = self.start(*options, launcher=(*self.launcher, *own_place))
+                _, err = process.communicate(timeout=100)
+                self.assertEqual(process.returncode, 3, err)
+                self.assertIn("error: not_found: there is no checkpoint to load: mistyped", err)
+
     def test_numbers_that_run_away_end_all(self):
         process = self.start("--config", "run.yaml", "--set", "train_iters=9", "--set", "lr=1e30", "--set", "clip_grad=0",
                              launcher=self.launcher)

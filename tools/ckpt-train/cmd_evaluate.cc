@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
+#include "core/io/shared_reads.h"
 #include "core/json/json_writer.h"
 #include "tools/ckpt-train/run_setup.h"
 #include "trainer/data/batch_reader.h"
@@ -18,6 +19,7 @@
 #include "trainer/run/data_settings.h"
 #include "trainer/run/evaluation.h"
 #include "trainer/run/format_settings.h"
+#include "trainer/run/resolve_together.h"
 #include "trainer/run/run_config.h"
 
 namespace ckpt::train {
@@ -65,9 +67,11 @@ Result<ExitCode> RunEvaluate(const EvaluateOptions& options, Storage& storage,
   // data.
   const bool is_limited = given.contains("eval_iters");
   given.insert_or_assign("calculate_per_token_loss", true);  // what a perplexity is of
-  CKPT_ASSIGN_OR_RETURN(const RunConfig run,
-                        ResolveRun(storage, std::move(given), num_ranks,
-                                   {.evaluation = !options.print_config, .weights = true}));
+  const RunNeeds needs = {.evaluation = !options.print_config, .weights = true};
+  SharedReads reads(storage);
+  CKPT_ASSIGN_OR_RETURN(const RunConfig run, options.print_config
+                                                 ? ResolveRun(storage, given, num_ranks, needs)
+                                                 : ResolveTogether(reads, given, num_ranks, needs));
   if (options.print_config) {
     streams.out.Write(FormatSettings(run.effective));
     return ExitCode::kDone;

@@ -8,11 +8,13 @@
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
+#include "core/io/shared_reads.h"
 #include "core/json/json_writer.h"
 #include "tools/ckpt-train/greedy.h"
 #include "tools/ckpt-train/run_setup.h"
 #include "trainer/data/byte_tokenizer.h"
 #include "trainer/run/format_settings.h"
+#include "trainer/run/resolve_together.h"
 #include "trainer/run/run_config.h"
 
 namespace ckpt::train {
@@ -88,9 +90,12 @@ Result<ExitCode> RunGenerate(const GenerateOptions& options, Storage& storage,
   CKPT_ASSIGN_OR_RETURN(layout::Configuration given, GivenSettings(storage, options.run));
   given["finetune"] = true;  // weights are all that it takes
   const auto num_tokens = static_cast<std::int64_t>(prompt.size()) + options.tokens;
-  CKPT_ASSIGN_OR_RETURN(
-      const RunConfig run,
-      ResolveRun(storage, SettingsFor(num_tokens, std::move(given)), num_ranks, {.weights = true}));
+  given = SettingsFor(num_tokens, std::move(given));
+  const RunNeeds needs = {.weights = true};
+  SharedReads reads(storage);
+  CKPT_ASSIGN_OR_RETURN(const RunConfig run, options.print_config
+                                                 ? ResolveRun(storage, given, num_ranks, needs)
+                                                 : ResolveTogether(reads, given, num_ranks, needs));
   if (options.print_config) {
     streams.out.Write(FormatSettings(run.effective));
     return ExitCode::kDone;

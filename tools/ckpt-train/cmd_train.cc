@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "core/io/shared_reads.h"
 #include "core/json/json_writer.h"
 #include "tools/ckpt-train/rank_train.h"
 #include "tools/ckpt-train/run_log.h"
@@ -19,6 +20,7 @@
 #include "trainer/run/data_position.h"
 #include "trainer/run/data_settings.h"
 #include "trainer/run/format_settings.h"
+#include "trainer/run/resolve_together.h"
 #include "trainer/run/run_config.h"
 
 namespace ckpt::train {
@@ -113,10 +115,12 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
   const int num_ranks = NumRanks(options.run);
   CKPT_ASSIGN_OR_RETURN(layout::Configuration given, GivenSettings(storage, options.run));
   if (options.prove) given["prove"] = true;
-  CKPT_ASSIGN_OR_RETURN(RunConfig run,
-                        ResolveRun(storage, given, num_ranks,
-                                   {.training = !options.print_config,
-                                    .one_process = trainer::NumLaunchedProcesses() == 1}));
+  const RunNeeds needs = {.training = !options.print_config,
+                          .one_process = trainer::NumLaunchedProcesses() == 1};
+  SharedReads reads(storage);
+  CKPT_ASSIGN_OR_RETURN(RunConfig run, options.print_config
+                                           ? ResolveRun(storage, given, num_ranks, needs)
+                                           : ResolveTogether(reads, given, num_ranks, needs));
   if (options.print_config) {
     streams.out.Write(FormatSettings(run.effective));
     return ExitCode::kDone;
