@@ -62,7 +62,7 @@ class DigestingSource::File final : public ReadableFile {
 
 DigestingSource::DigestingSource(const CheckpointSource& below,
                                  std::span<const std::uint32_t> tensors, HashAlgorithm algorithm)
-    : below_(below) {
+    : ForwardingSource(below) {
   for (const std::uint32_t position : tensors) {
     const GlobalTensor& tensor = below.index().tensors()[position];
     streams_.emplace(position,
@@ -76,7 +76,7 @@ std::optional<std::string> DigestingSource::Digest(std::uint32_t tensor) const {
 }
 
 Result<StoredArray> DigestingSource::Locate(const GlobalTensor& tensor, const Chunk& chunk) const {
-  CKPT_ASSIGN_OR_RETURN(StoredArray array, below_.Locate(tensor, chunk));
+  CKPT_ASSIGN_OR_RETURN(StoredArray array, below().Locate(tensor, chunk));
   const auto found = streams_.find(static_cast<std::uint32_t>(&tensor - index().tensors().data()));
   if (found == streams_.end()) return array;
   if (index().box(chunk) == WholeBox(tensor.shape) && array.dtype == tensor.dtype &&

@@ -10,14 +10,14 @@
 #include <string>
 
 #include "core/base/hash.h"
-#include "core/checkpoint/source.h"
+#include "core/checkpoint/forwarding_source.h"
 
 namespace ckpt {
 
 // Shows the checkpoint below as it is. A digest needs a tensor's bytes from the first to the last:
 // if they are read in this order, by however many readers, whatever these want of them, nobody has
 // to read them again for it. A part that is read a second time does not count again.
-class DigestingSource final : public CheckpointSource {
+class DigestingSource final : public ForwardingSource {
  public:
   // `tensors`: positions in the index. `below` must outlive this.
   DigestingSource(const CheckpointSource& below, std::span<const std::uint32_t> tensors,
@@ -28,28 +28,12 @@ class DigestingSource final : public CheckpointSource {
   // REQUIRES: nobody reads.
   [[nodiscard]] std::optional<std::string> Digest(std::uint32_t tensor) const;
 
-  [[nodiscard]] const CheckpointIndex& index() const override { return below_.index(); }
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
-  Result<RenderedObject> ReadObject(const ObjectEntry& object) const override {
-    return below_.ReadObject(object);
-  }
-  Result<std::optional<PickledObject>> ReadPickled(const ObjectEntry& object) const override {
-    return below_.ReadPickled(object);
-  }
-  [[nodiscard]] std::uint64_t HeldBytes(const ObjectEntry& object) const override {
-    return below_.HeldBytes(object);
-  }
-  [[nodiscard]] bool is_one_object() const override { return below_.is_one_object(); }
-  [[nodiscard]] EntryPaths Paths() const override { return below_.Paths(); }
-  [[nodiscard]] Status VerifyRest() const override { return below_.VerifyRest(); }
-  Result<std::uint64_t> FileSize(FileId file) const override { return below_.FileSize(file); }
-  [[nodiscard]] Protection protection() const override { return below_.protection(); }
 
  private:
   class Stream;
   class File;
 
-  const CheckpointSource& below_;
   std::map<std::uint32_t, std::shared_ptr<Stream>> streams_;
 };
 

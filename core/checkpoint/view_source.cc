@@ -11,26 +11,26 @@ std::size_t ViewSource::PositionOf(const GlobalTensor& tensor, const Chunk& chun
 }
 
 Result<StoredArray> ViewSource::Locate(const GlobalTensor& tensor, const Chunk& chunk) const {
-  const GlobalTensor* const stored = below_->index().FindTensor(tensor.key);
+  const GlobalTensor* const stored = below().index().FindTensor(tensor.key);
   CKPT_CHECK(stored != nullptr);
-  return below_->Locate(*stored, below_->index().chunks(*stored)[PositionOf(tensor, chunk)]);
+  return below().Locate(*stored, below().index().chunks(*stored)[PositionOf(tensor, chunk)]);
 }
 
 Result<RenderedObject> ViewSource::ReadObject(const ObjectEntry& object) const {
-  const ObjectEntry* const stored = below_->index().FindObject(object.key);
+  const ObjectEntry* const stored = below().index().FindObject(object.key);
   CKPT_CHECK(stored != nullptr);
-  return below_->ReadObject(*stored);
+  return below().ReadObject(*stored);
 }
 
 Result<std::optional<PickledObject>> ViewSource::ReadPickled(const ObjectEntry& object) const {
-  const ObjectEntry* const stored = below_->index().FindObject(object.key);
+  const ObjectEntry* const stored = below().index().FindObject(object.key);
   if (stored == nullptr) return std::optional<PickledObject>();
-  return below_->ReadPickled(*stored);
+  return below().ReadPickled(*stored);
 }
 
 std::uint64_t ViewSource::HeldBytes(const ObjectEntry& object) const {
-  const ObjectEntry* const stored = below_->index().FindObject(object.key);
-  return stored == nullptr ? 0 : below_->HeldBytes(*stored);
+  const ObjectEntry* const stored = below().index().FindObject(object.key);
+  return stored == nullptr ? 0 : below().HeldBytes(*stored);
 }
 
 }  // namespace ckpt

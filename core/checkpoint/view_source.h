@@ -8,13 +8,13 @@
 #include <optional>
 #include <utility>
 
-#include "core/checkpoint/source.h"
+#include "core/checkpoint/forwarding_source.h"
 
 namespace ckpt {
 
 // Passes on what is as in the checkpoint below. A derived class makes the index, which begins with
 // BeginCopy, and answers itself for the entries that it adds.
-class ViewSource : public CheckpointSource {
+class ViewSource : public ForwardingSource {
  public:
   [[nodiscard]] const CheckpointIndex& index() const final { return index_; }
 
@@ -24,21 +24,19 @@ class ViewSource : public CheckpointSource {
   // Nothing of objects that the checkpoint below does not have.
   Result<std::optional<PickledObject>> ReadPickled(const ObjectEntry& object) const override;
   [[nodiscard]] std::uint64_t HeldBytes(const ObjectEntry& object) const override;
-  [[nodiscard]] EntryPaths Paths() const override { return below_->Paths(); }
-  [[nodiscard]] Status VerifyRest() const override { return below_->VerifyRest(); }
-  Result<std::uint64_t> FileSize(FileId file) const override { return below_->FileSize(file); }
-  [[nodiscard]] Protection protection() const override { return below_->protection(); }
+  // What it adds is beside the object below.
+  [[nodiscard]] bool is_one_object() const override { return false; }
 
  protected:
-  explicit ViewSource(std::shared_ptr<const CheckpointSource> below) : below_(std::move(below)) {}
+  explicit ViewSource(std::shared_ptr<const CheckpointSource> below)
+      : ForwardingSource(*below), owned_(std::move(below)) {}
 
-  [[nodiscard]] const CheckpointSource& below() const { return *below_; }
   void SetIndex(CheckpointIndex index) { index_ = std::move(index); }
   // The position of a chunk among its tensor's. REQUIRES: both are of the index.
   [[nodiscard]] std::size_t PositionOf(const GlobalTensor& tensor, const Chunk& chunk) const;
 
  private:
-  const std::shared_ptr<const CheckpointSource> below_;
+  const std::shared_ptr<const CheckpointSource> owned_;  // what is below
   CheckpointIndex index_;
 };
 
