@@ -6,7 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "core/base/quote.h"
+#include "core/layout/internal/check_rule.h"
+#include "core/layout/internal/table_error.h"
 #include "core/layout/words.h"
 
 namespace ckpt::layout {
@@ -14,10 +15,6 @@ namespace {
 
 constexpr int kMaxIncludeDepth = 8;
 constexpr std::string_view kCountedBy = " counted by ";
-
-Status TableError(std::string_view message, std::string_view actual = {}) {
-  return Error(ErrorKind::kBadMetadata, message).Actual(actual.empty() ? "" : Quote(actual));
-}
 
 // Splits "a b {x: c | y} (d e)" into words and punctuation.
 std::vector<std::string> ShapeTokens(std::string_view text) {
@@ -402,7 +399,7 @@ class TableParser {
       CKPT_ASSIGN_OR_RETURN(DimRule dim, ParseDimRule());
       rule.dims.push_back(std::move(dim));
     }
-    CKPT_RETURN_IF_ERROR(is_object ? CheckObject(rule) : CheckConsumption(rule));
+    CKPT_RETURN_IF_ERROR(CheckRule(table_, rule));
     return rule;
   }
 
@@ -483,76 +480,6 @@ class TableParser {
     if (at_ == tokens_.size()) return TableError("direct sum has no '}'");
     ++at_;  // "}"
     return factor;
-  }
-
-  // Checks that the name and the shape together bind every axis of each logical tensor exactly
-  // once, and nothing else.
-  Status CheckConsumption(const TensorRule& rule) const {
-    std::vector<std::string> common;  // atoms that all slots share
-    const auto consume = [&](std::vector<std::string>& into, std::string_view axis) {
-      for (std::string& atom : table_.Atoms(axis)) into.push_back(std::move(atom));
-    };
-    for (const std::string& axis : rule.name_axes) {
-      if (!rule.derived || !rule.logical || HasAxis(*rule.logical, axis)) consume(common, axis);
-    }
-    const Factor* sum = nullptr;
-    for (const DimRule& dim : rule.dims) {
-      for (const Factor& factor : dim) {
-        if (factor.slots.empty()) {
-          consume(common, factor.axis);
-        } else if (sum != nullptr) {
-          return TableError("a tensor has at most one direct sum");
-        } else {
-          sum = &factor;
-        }
-      }
-    }
-    if (rule.dims.empty()) return TableError("a tensor has at least one axis");
-    if (rule.logical.has_value() == (sum != nullptr)) {
-      return TableError("a rule names its logical tensor by '=' or in a direct sum, not both");
-    }
-    if (rule.logical) return CheckAxesOf(*rule.logical, common);
-    for (const Slot& slot : sum->slots) {
-      if (slot.logical == kZeros) continue;
-      std::vector<std::string> consumed = common;
-      for (const std::string& axis : slot.axes) consume(consumed, axis);
-      CKPT_RETURN_IF_ERROR(CheckAxesOf(slot.logical, std::move(consumed)));
-    }
-    return OkStatus();
-  }
-  // Objects are told apart by axes of the logical tensor, not necessarily by all of them.
-  Status CheckObject(const TensorRule& rule) const {
-    std::vector<std::string> bound = rule.name_axes;
-    for (const DimRule& dim : rule.dims) {
-      if (dim.size() != 1 || !dim.front().slots.empty()) {
-        return TableError("a dim of a grid of objects is one axis");
-      }
-      bound.push_back(dim.front().axis);
-    }
-    if (!rule.logical || rule.derived) return TableError("expected NAME : AXES = LOGICAL");
-    std::vector<std::string> left = table_.logicals[*rule.logical].axes;
-    for (const std::string& axis : bound) {
-      const auto found = std::find(left.begin(), left.end(), axis);
-      if (found == left.end()) return TableError("its logical tensor has no such axis left", axis);
-      left.erase(found);
-    }
-    return OkStatus();
-  }
-  [[nodiscard]] bool HasAxis(LogicalId id, std::string_view axis) const {
-    return Contains(table_.logicals[id].axes, axis);
-  }
-  Status CheckAxesOf(LogicalId id, std::vector<std::string> consumed) const {
-    const LogicalTensor& logical = table_.logicals[id];
-    std::vector<std::string> wanted;
-    for (const std::string& axis : logical.axes) {
-      for (std::string& atom : table_.Atoms(axis)) wanted.push_back(std::move(atom));
-    }
-    std::sort(wanted.begin(), wanted.end());
-    std::sort(consumed.begin(), consumed.end());
-    if (wanted == consumed) return OkStatus();
-    return TableError("a rule consumes each axis of its logical tensor exactly once", logical.name)
-        .Expected(fmt::format("{}", fmt::join(wanted, " ")))
-        .Hint(fmt::format("the rule has {}", fmt::join(consumed, " ")));
   }
 
   // Cuts " when EXPR" off the end of `text`.

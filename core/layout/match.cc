@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/glob.h"
+#include "core/layout/internal/choices.h"
 #include "core/tensor/cast.h"
 
 namespace ckpt::layout {

@@ -9,8 +9,9 @@
 
 #include "core/base/checked_math.h"
 #include "core/base/quote.h"
+#include "core/layout/internal/choices.h"
 #include "core/layout/internal/ignore_rules.h"
-#include "core/tensor/box.h"
+#include "core/layout/internal/logical_cover.h"
 
 namespace ckpt::layout {
 namespace {
@@ -61,7 +62,8 @@ class Resolver {
     }
     shapes_.resize(naming_.rules.size());
     CKPT_RETURN_IF_ERROR(Expand(0, naming_.rules.size(), 0));
-    CKPT_RETURN_IF_ERROR(ProveLogicalCover());
+    CKPT_RETURN_IF_ERROR(ProveLogicalCover(
+        layout_, [&](std::string_view axis, std::int64_t extent) { return Named(axis, extent); }));
     return std::move(layout_);
   }
 
@@ -471,72 +473,6 @@ class Resolver {
     return OkStatus();
   }
 
-  // A segment covers a box of its logical tensor, and the parts that the model lacks are boxes too.
-  // Together they must tile the logical index space.
-  Status ProveLogicalCover() const {
-    std::vector<std::vector<Box>> boxes(layout_.logicals.size());
-    for (const ResolvedTensor& tensor : layout_.tensors) {
-      if (tensor.derived) continue;
-      for (const Segment& segment : tensor.segments) {
-        if (segment.logical == kZeros) continue;
-        Box box;
-        for (const AxisPlace& place : segment.places) {
-          const bool in_name = place.dim == AxisPlace::kInName;
-          box.offsets.push_back(in_name ? place.index : 0);
-          box.sizes.push_back(in_name ? 1 : place.extent);
-        }
-        boxes[segment.logical].push_back(std::move(box));
-      }
-    }
-    Status problems;
-    for (std::size_t id = 0; id < boxes.size(); ++id) {
-      const ResolvedLogical& logical = layout_.logicals[id];
-      if (!logical.IsPresentAnywhere()) continue;
-      if (logical.presence_axis >= 0) {
-        const auto axis = static_cast<std::size_t>(logical.presence_axis);
-        for (std::size_t i = 0; i < logical.presence.size(); ++i) {
-          if (logical.presence[i]) continue;
-          Box absent = WholeBox(logical.shape);
-          absent.offsets[axis] = static_cast<std::int64_t>(i);
-          absent.sizes[axis] = 1;
-          boxes[id].push_back(std::move(absent));
-        }
-      }
-      AddLeftOut(logical, boxes[id]);
-      const CoverProof proof = ProveCover(logical.shape, boxes[id]);
-      const std::string axes = fmt::format("[{}]", fmt::join(logical.axes, " "));
-      if (proof.missing) {
-        problems.Add(
-            Error(ErrorKind::kCoverage,
-                  "naming " + layout_.naming + " has no tensor for part of the model")
-                .Tensor(logical.name)
-                .Actual(fmt::format("nothing at {} of {}", FormatBox(*proof.missing), axes)));
-      }
-      if (proof.overlap || proof.duplicates > 0) {
-        problems.Add(Error(ErrorKind::kOverlap,
-                           "naming " + layout_.naming + " holds a part of the model twice")
-                         .Tensor(logical.name)
-                         .Hint("mark the copy `derived`"));
-      }
-    }
-    return problems;
-  }
-
-  // The part of a logical tensor that the naming has no names for.
-  void AddLeftOut(const ResolvedLogical& logical, std::vector<Box>& boxes) const {
-    for (std::size_t axis = 0; axis < logical.axes.size(); ++axis) {
-      const std::int64_t named = Named(logical.axes[axis], logical.shape[axis]);
-      const bool is_decided = logical.presence_axis == static_cast<int>(axis);
-      for (std::int64_t i = named; i < logical.shape[axis]; ++i) {
-        if (is_decided && !logical.presence[static_cast<std::size_t>(i)]) continue;
-        Box left_out = WholeBox(logical.shape);
-        left_out.offsets[axis] = i;
-        left_out.sizes[axis] = 1;
-        boxes.push_back(std::move(left_out));
-      }
-    }
-  }
-
   const LayoutTable& table_;
   const Naming& naming_;
   Configuration config_;
@@ -549,28 +485,6 @@ class Resolver {
   std::vector<std::optional<RuleShape>> shapes_;  // by rule, computed when needed
   std::vector<std::pair<std::string, std::int64_t>> bound_;
 };
-
-// The value of every choice: the given one, else the first.
-Result<Choices> CompleteChoices(const Naming& naming, const Choices& given) {
-  Choices complete;
-  for (const Choice& choice : naming.choices) {
-    const auto found = given.find(choice.name);
-    const std::string& value = found == given.end() ? choice.values.front() : found->second;
-    if (std::find(choice.values.begin(), choice.values.end(), value) == choice.values.end()) {
-      return Error(ErrorKind::kUsage, fmt::format("{} has no such value", choice.name))
-          .Expected(fmt::format("{}", fmt::join(choice.values, " or ")))
-          .Actual(Quote(value));
-    }
-    complete.emplace(choice.name, value);
-  }
-  for (const auto& [name, value] : given) {
-    if (!complete.contains(name)) {
-      return Error(ErrorKind::kUsage, fmt::format("naming {} has no such choice", naming.id))
-          .Actual(Quote(name));
-    }
-  }
-  return complete;
-}
 
 Result<const Naming*> NeedNaming(const LayoutTable& table, std::string_view id) {
   if (const Naming* naming = table.FindNaming(id)) return naming;
@@ -603,23 +517,6 @@ Result<ResolvedLayout> Resolve(const LayoutTable& table, std::string_view naming
     if (layout.ok()) return layout;
   }
   return first;
-}
-
-std::vector<Choices> ListChoices(const Naming& naming, const Choices& fixed) {
-  std::vector<Choices> forms = {{}};
-  for (const Choice& choice : naming.choices) {
-    std::vector<Choices> longer;
-    const auto found = fixed.find(choice.name);
-    for (const Choices& form : forms) {
-      for (const std::string& value : choice.values) {
-        if (found != fixed.end() && found->second != value) continue;
-        longer.push_back(form);
-        longer.back().emplace(choice.name, value);
-      }
-    }
-    forms = std::move(longer);
-  }
-  return forms;
 }
 
 }  // namespace ckpt::layout

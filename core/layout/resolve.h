@@ -94,9 +94,6 @@ Result<ResolvedLayout> ResolveExactly(const LayoutTable& table, std::string_view
 Result<ResolvedLayout> Resolve(const LayoutTable& table, std::string_view naming,
                                const Configuration& config, const Choices& choices = {});
 
-// Every combination of a naming's choices that agrees with `fixed`, first values first.
-[[nodiscard]] std::vector<Choices> ListChoices(const Naming& naming, const Choices& fixed = {});
-
 }  // namespace ckpt::layout
 
 #endif  // CKPT_CORE_LAYOUT_RESOLVE_H_
