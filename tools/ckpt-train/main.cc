@@ -75,7 +75,7 @@ CLI::App* AddTrain(CLI::App& app, TrainOptions& options) {
       "End with where the time of five steps went: time, bytes and FLOP of every operation "
       "of rank 0");
   cli::AddReadingOptions(*verb, options.common);
-  cli::AddOutputOptions(*verb, options.common);
+  cli::AddOutputOptions(*verb, options.common, cli::JsonOutput::kLines);
   cli::AddExamples(
       *verb, std::vector<std::string>{
                  "ckpt-train --config run.yaml --ranks 4 --save out",

@@ -122,8 +122,10 @@ std::optional<std::string> InstalledText(const CLI::App& app, const std::vector<
 
 }  // namespace
 
-void AddOutputOptions(CLI::App& app, CommonOptions& options) {
-  app.add_flag("--json", options.json, "Print one JSON document instead of text");
+void AddOutputOptions(CLI::App& app, CommonOptions& options, JsonOutput json) {
+  app.add_flag("--json", options.json,
+               json == JsonOutput::kDocument ? "Print one JSON document instead of text"
+                                             : "Print JSON documents, one a line, instead of text");
   app.add_flag("-q,--quiet", options.quiet, "Print errors only");
   app.add_flag("-v,--verbose", options.verbosity,
                "Say what was detected and decided; twice: name every tensor");

@@ -21,7 +21,7 @@ namespace ckpt::cli {
 
 // Options that mean the same in every verb of every tool.
 struct CommonOptions {
-  bool json = false;                   // standard output holds exactly one JSON document
+  bool json = false;                   // standard output is JSON (JsonOutput)
   bool quiet = false;                  // errors only
   int verbosity = 0;                   // 1: what was detected and decided; 2: also every tensor
   std::optional<bool> progress = {};   // nothing: only if standard error is a terminal
@@ -29,8 +29,15 @@ struct CommonOptions {
   int threads = 0;                     // 0: one per core
 };
 
+// What a verb prints with --json.
+enum class JsonOutput : std::uint8_t {
+  kDocument,  // exactly one document
+  kLines,     // a document a line, as things happen
+};
+
 // -q, -v and --json.
-void AddOutputOptions(CLI::App& app, CommonOptions& options);
+void AddOutputOptions(CLI::App& app, CommonOptions& options,
+                      JsonOutput json = JsonOutput::kDocument);
 // --memory-budget, --threads, --progress and --no-progress, for verbs that read tensors.
 void AddReadingOptions(CLI::App& app, CommonOptions& options);
 // For CLI::Option::check: "" is not a pattern, and does not mean "all".
