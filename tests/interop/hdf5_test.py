@@ -126,6 +126,20 @@ def test_h5py_reads_a_run_that_goes_on(ranks, later, tokens, tmp_path):
     assert state_digest(tmp_path / "plain") == state_digest(usually)
 
 
+@pytest.mark.parametrize("form", ["contiguous", "zstd", "files"])
+@pytest.mark.parametrize("naming", tools.RUN_FORMATS)
+def test_h5py_reads_a_run_under_the_names_of_each_format(naming, form, tmp_path):
+    """Of a run of another container: the tensors and objects that a directory of the format has."""
+    source = source_of("torch_dist/opt_fully_reshardable_dp1_core016")
+    tools.convert("convert", source, tmp_path / "directory", *tools.RUN_FORMATS[naming])
+    tools.convert("convert", source, tmp_path / "run.h5", "--to", "hdf5", "--naming", naming, *FORMS[form])
+    read = h5py_reads(tmp_path / "run.h5")
+    assert read["tensors"] == expected_of(tmp_path / "directory")
+    # `_extra_state` of Transformer Engine holds nothing, and is there for Megatron's loader alone.
+    objects = {o["key"] for o in tools.inspect("tensors", tmp_path / "directory")["objects"]}
+    assert set(read["objects"]) == {key for key in objects if "_extra_state" not in key}
+
+
 def test_a_repository_comes_back_as_it_was(tmp_path):
     source = source_of("hf/llama-tied-fp32")
     tools.convert("to-hdf5", source, tmp_path / "model.h5")

@@ -17,6 +17,9 @@ PYTHONS = {
 }
 TORCH = ["2.15.0", "2.4.1"]  # the environments that have it
 
+# The formats that store runs, and what of `ckpt-convert convert` makes a directory of each.
+RUN_FORMATS = {"fsdp_dtensor": ("--to", "fsdp_dtensor"), "torch_dist": ("--to", "torch_dist"), "fsdp2": ("--to", "dcp", "--naming", "fsdp2")}
+
 
 def are_sanitized():
     """Whether the tools were built with a sanitizer, which holds a lot of memory of its own."""

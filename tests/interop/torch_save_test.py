@@ -121,6 +121,22 @@ def test_a_run_in_one_file_is_a_training_state(is_flat, tmp_path):
     assert objects == others
 
 
+@pytest.mark.parametrize("naming", tools.RUN_FORMATS)
+def test_torch_loads_a_run_under_the_names_of_each_format(naming, tmp_path):
+    """Of a run of another container: the tensors and objects that a directory of the format has."""
+    source = source_of("torch_dist/opt_fully_reshardable_dp1_core016")
+    tools.convert("convert", source, tmp_path / "directory", *tools.RUN_FORMATS[naming])
+    tools.convert("convert", source, tmp_path / "run.pt", "--to", "torch_save", "--naming", naming)
+    described = tools.described(tmp_path / "directory")
+    expected = {key: {"shape": shape, "dtype": dtype, "sha256": sha} for key, (shape, dtype, sha) in described.items()}
+    how = ["classes"] if naming != "fsdp2" else []
+    read = loaded("2.15.0", tmp_path / "run.pt", *how)
+    # Random states of torch_dist are objects with tensors inside.
+    assert {key: tensor for key, tensor in read.items() if not key.startswith("rng_state")} == expected
+    objects = objects_of(tmp_path / "directory")
+    assert objects_of(tmp_path / "run.pt") == {key: value for key, value in objects.items() if "_extra_state" not in key}
+
+
 def nested(checkpoint, tmp_path):
     """The object that torch makes of a whole checkpoint."""
     dcp_to_torch_save(checkpoint, tmp_path / "nested.pt")
