@@ -130,8 +130,7 @@ struct Format {
   // format: it must find what was planned. Called before a checkpoint is published; reads no
   // elements. Null: there is none, or this build does not use it.
   Status (*prove)(Storage& storage, const Path& path, const WritePlan& plan) = nullptr;
-  // How a whole training run is stored. Null: the format holds weights alone, or no run is saved in
-  // it.
+  // How a whole training run is stored. Null: in no form of its own (FormOfRun).
   const RunFormat* run = nullptr;
   // Megatron's arguments, by their names; nothing if a checkpoint has none. Null: the format has no
   // place for them.

@@ -87,7 +87,7 @@ Status CountFiles(Storage& storage, const ConvertOptions& options, PreparedConve
 // optimizer has none of.
 void WarnOfNaming(PreparedConversion& prepared) {
   const Format& container = *prepared.to.container;
-  if (prepared.to.NamingInUse().empty() || &FormOfRun(container) == &container) return;
+  if (prepared.to.NamingInUse().empty() || !container.holds_objects) return;
   Problem warning = Warning(ErrorKind::kUnsupported,
                             fmt::format("under the names of {} the target holds the weights of the "
                                         "run alone",

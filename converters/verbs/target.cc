@@ -43,7 +43,8 @@ std::vector<std::string> NamingsIn(const Format& container, const layout::Layout
 std::vector<std::string> NamingsFor(const Format& container, const layout::LayoutTable& table) {
   std::vector<std::string> namings = NamingsIn(container, table);
   for (const layout::Naming& naming : table.namings) {
-    if (FormatNamed(container, naming.id) != &container) namings.push_back(naming.id);
+    const bool is_known = std::ranges::find(namings, naming.id) != namings.end();
+    if (!is_known && FormatNamed(container, naming.id) != &container) namings.push_back(naming.id);
   }
   return namings;
 }

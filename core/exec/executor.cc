@@ -402,7 +402,7 @@ Status Execution::ReadBack(std::size_t tensor, Worker& worker) {
 
 // The same for bytes of the plan that belong to no tensor.
 Status Execution::ReadBack(const std::vector<WriteLiteral>& literals) const {
-  if (!ReadsBack()) return OkStatus();
+  if (!options_.reads_back || options_.share || options_.worker) return OkStatus();
   Bytes buffer(kMinWindowBytes);
   for (const WriteLiteral& literal : literals) {
     CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file,

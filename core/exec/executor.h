@@ -42,8 +42,8 @@ struct ExecuteOptions {
   // plan, no other process may write into the same files. Nothing: all.
   std::optional<WorkerPart> worker = {};
   // Read every tensor back while further ones are written, and compare it, and what its format puts
-  // around it, with what was written; the rest of the files at the end. Only what is neither
-  // compressed, shared with other processes, nor resumed is read so.
+  // around it, with what was written; the rest of the files at the end. Tensors are read so only if
+  // nothing is compressed or resumed, and nothing at all where other processes share the files.
   bool reads_back = false;
   // Tensors of the plan (positions) of which someone reads every element when all is written: of
   // these, only what is around the elements is read back.

@@ -368,7 +368,9 @@ Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& 
   const ModelSource& model = prepared.model;
   CKPT_ASSIGN_OR_RETURN(ModelView view, ViewNames(options, prepared));
   prepared.origin = DescribeOrigin(model);
-  if (!prepared.to.container->writes_copies) DropCopies(prepared.origin.shards, view);
+  const Format* const form = prepared.to.FormForRun();
+  const bool writes_copies = (form != nullptr ? form : prepared.to.container)->writes_copies;
+  if (!writes_copies) DropCopies(prepared.origin.shards, view);
   CKPT_ASSIGN_OR_RETURN(const DtypePolicy dtypes,
                         DtypePolicy::Make(options.dtype, options.keep_fp32));
   CKPT_RETURN_IF_ERROR(CheckKeepsSome(options.keep_fp32, dtypes, view.tensors));

@@ -345,8 +345,11 @@ Result<std::vector<std::uint32_t>> TensorsToDigest(const PreparedConversion& pre
 
 std::set<std::size_t> TensorsToReadLater(const PreparedConversion& prepared,
                                          const ConvertOptions& options) {
-  // With a cast, the digest of the result is not compared with the source's.
-  if (!options.verify || !prepared.model.family || prepared.changes_dtype) return {};
+  // Else nothing is read back at once; with a cast, the digest of the result is not compared with the
+  // source's.
+  const bool reads_back = options.verify && !options.link && !options.zstd_level &&
+                          !options.resume && !options.finalize;
+  if (!reads_back || !prepared.model.family || prepared.changes_dtype) return {};
   const std::vector<TargetTensor>& tensors = prepared.plan.write.tensors;
   Result<std::shared_ptr<const OpenedCheckpoint>> planned = WithoutElements(tensors);
   if (!planned.ok()) return {};

@@ -9,6 +9,7 @@
 namespace ckpt::fsdp2 {
 
 Result<PlannedCheckpoint> PlanFile(WeightsRequest request) {
+  // Only of weights: a run has arguments and places of its own.
   if (request.run_args) {
     CKPT_ASSIGN_OR_RETURN(const megatron::NamedValues args, request.run_args());
     PickledEntry entry = ArgsObject(args);

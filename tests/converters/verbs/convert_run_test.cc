@@ -485,6 +485,19 @@ TEST_F(ConvertRunTest, GoesToAFileUnderTheNamesOfEachFormat) {
   }
 }
 
+// Loaders of FSDP2 ask for a tied tensor under each of its names, whatever the container.
+TEST_F(ConvertRunTest, HasTheCopiesOfItsNames) {
+  for (const char* container : {"hdf5", "torch_save", "dcp"}) {
+    ConvertOptions options =
+        Between("fsdp_dtensor", container, RunOf("fsdp_dtensor", "dense_tied_fsdp4"), container);
+    options.to.naming = "fsdp2";
+    ASSERT_THAT(Convert(options), IsOk());
+    const auto opened = OpenCheckpoint(PosixStorage(), options.target);
+    ASSERT_THAT(opened, IsOk());
+    EXPECT_NE(opened->source->index().FindTensor("model.lm_head.weight"), nullptr) << container;
+  }
+}
+
 // What model the weights are is said by the run's arguments, and nothing in the target repeats it.
 TEST_F(ConvertRunTest, ProvesPlainTensorsOfARunThatHasNoConfigJson) {
   const std::vector<std::string> of_megatron = {"hf", "fsdp2", "torch_dist", "fsdp_dtensor"};
