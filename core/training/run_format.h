@@ -34,8 +34,6 @@ struct RunRequest {
   std::vector<EmptyObjects> objects = {};  // of the tensors' naming
   ChosenForms forms = {};                  // of the format's
   // One process: as in WeightsRequest.
-  std::string file_name = {};
-  std::string origin = {};
   int files = 0;
   std::uint64_t max_file_bytes = 0;
   std::optional<int> zstd_level = {};

@@ -67,11 +67,10 @@ Result<ExitCode> RunEvaluate(const EvaluateOptions& options, Storage& storage,
   // data.
   const bool is_limited = given.contains("eval_iters");
   given.insert_or_assign("calculate_per_token_loss", true);  // what a perplexity is of
-  const RunNeeds needs = {.evaluation = !options.print_config, .weights = true};
+  const RunNeeds needs = {
+      .evaluation = !options.print_config, .weights = true, .runs_ranks = !options.print_config};
   SharedReads reads(storage);
-  CKPT_ASSIGN_OR_RETURN(const RunConfig run, options.print_config
-                                                 ? ResolveRun(storage, given, num_ranks, needs)
-                                                 : ResolveTogether(reads, given, num_ranks, needs));
+  CKPT_ASSIGN_OR_RETURN(const RunConfig run, ResolveTogether(reads, given, num_ranks, needs));
   if (options.print_config) {
     streams.out.Write(FormatSettings(run.effective));
     return ExitCode::kDone;

@@ -91,11 +91,9 @@ Result<ExitCode> RunGenerate(const GenerateOptions& options, Storage& storage,
   given["finetune"] = true;  // weights are all that it takes
   const auto num_tokens = static_cast<std::int64_t>(prompt.size()) + options.tokens;
   given = SettingsFor(num_tokens, std::move(given));
-  const RunNeeds needs = {.weights = true};
+  const RunNeeds needs = {.weights = true, .runs_ranks = !options.print_config};
   SharedReads reads(storage);
-  CKPT_ASSIGN_OR_RETURN(const RunConfig run, options.print_config
-                                                 ? ResolveRun(storage, given, num_ranks, needs)
-                                                 : ResolveTogether(reads, given, num_ranks, needs));
+  CKPT_ASSIGN_OR_RETURN(const RunConfig run, ResolveTogether(reads, given, num_ranks, needs));
   if (options.print_config) {
     streams.out.Write(FormatSettings(run.effective));
     return ExitCode::kDone;

@@ -116,11 +116,10 @@ Result<ExitCode> RunTrain(const TrainOptions& options, Storage& storage, cli::St
   CKPT_ASSIGN_OR_RETURN(layout::Configuration given, GivenSettings(storage, options.run));
   if (options.prove) given["prove"] = true;
   const RunNeeds needs = {.training = !options.print_config,
-                          .one_process = trainer::NumLaunchedProcesses() == 1};
+                          .one_process = trainer::NumLaunchedProcesses() == 1,
+                          .runs_ranks = !options.print_config};
   SharedReads reads(storage);
-  CKPT_ASSIGN_OR_RETURN(RunConfig run, options.print_config
-                                           ? ResolveRun(storage, given, num_ranks, needs)
-                                           : ResolveTogether(reads, given, num_ranks, needs));
+  CKPT_ASSIGN_OR_RETURN(RunConfig run, ResolveTogether(reads, given, num_ranks, needs));
   if (options.print_config) {
     streams.out.Write(FormatSettings(run.effective));
     return ExitCode::kDone;

@@ -42,7 +42,7 @@ Status ReadTogether(trainer::HostGroup& world, SharedReads& storage,
 Result<RunConfig> ResolveTogether(SharedReads& storage, const layout::Configuration& given,
                                   int num_ranks, const RunNeeds& needs) {
   // Ranks that cannot meet are refused where they would run, after errors in the settings.
-  if (trainer::NumLaunchedProcesses() == 1 || !trainer::CheckCanMeet().ok()) {
+  if (!needs.runs_ranks || trainer::NumLaunchedProcesses() == 1 || !trainer::CheckCanMeet().ok()) {
     return ResolveRun(storage, given, num_ranks, needs);
   }
   std::optional<Result<RunConfig>> run;

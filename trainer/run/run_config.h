@@ -47,6 +47,7 @@ struct RunNeeds {
   bool evaluation = false;   // valid_data_path or data_path
   bool weights = false;      // those of `load` if it is given; no new run starts
   bool one_process = false;  // the ranks are its threads
+  bool runs_ranks = true;    // else processes do not meet (ResolveTogether)
   // Settings of a model, which apply where none are given and neither `load` nor `init` names one.
   layout::Configuration model = {};
 };

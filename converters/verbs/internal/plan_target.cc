@@ -362,6 +362,19 @@ std::vector<EmptyObjects> ObjectsOf(const layout::ResolvedLayout& layout) {
   return objects;
 }
 
+// What is asked of any format.
+WeightsRequest RequestOf(const ConvertOptions& options, const PreparedConversion& prepared,
+                         const ModelView& view) {
+  WeightsRequest request;
+  request.tensors = view.tensors;
+  request.objects = ObjectsOf(view.layout);
+  request.forms = prepared.to.forms;
+  request.files = options.files;
+  request.max_file_bytes = options.max_shard_bytes;
+  request.zstd_level = options.zstd_level;
+  return request;
+}
+
 }  // namespace
 
 Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& prepared) {
@@ -401,8 +414,7 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
                                         PreparedConversion& prepared) {
   const Format& target = *prepared.to.container;
   CKPT_RETURN_IF_ERROR(CheckForms(target, prepared.to.forms));
-  WeightsRequest weights;
-  weights.tensors = view.tensors;
+  WeightsRequest weights = RequestOf(options, prepared, view);
   CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, weights));
   if (target.is_one_file) CKPT_RETURN_IF_ERROR(FillOneFile(storage, options, prepared, weights));
   const Format& form = *prepared.to.FormForRun();
@@ -410,24 +422,18 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
   CKPT_RETURN_IF_ERROR(AddOptimizer(state, form, prepared.to.forms, view));
   CKPT_ASSIGN_OR_RETURN(request.run, RunForTarget(state, form, view, prepared.model.left_out));
   NameImplementation(prepared.to.choices, request.run);
+  weights.tensors = view.tensors;  // those of the optimizer, too
   if (target.run == nullptr) {
-    weights.tensors = view.tensors;
-    weights.forms = prepared.to.forms;
-    weights.files = options.files;
-    weights.max_file_bytes = options.max_shard_bytes;
-    weights.zstd_level = options.zstd_level;
     CKPT_RETURN_IF_ERROR(AddEntriesOfRun(form, request.run, target, weights));
     return PlanWeights(target, std::move(weights));
   }
-  request.tensors = view.tensors;
+  request.tensors = std::move(weights.tensors);
   request.side_files = std::move(weights.side_files);
-  request.file_name = std::move(weights.file_name);
-  request.origin = std::move(weights.origin);
-  request.objects = ObjectsOf(view.layout);
-  request.forms = prepared.to.forms;
-  request.files = options.files;
-  request.max_file_bytes = options.max_shard_bytes;
-  request.zstd_level = options.zstd_level;
+  request.objects = std::move(weights.objects);
+  request.forms = std::move(weights.forms);
+  request.files = weights.files;
+  request.max_file_bytes = weights.max_file_bytes;
+  request.zstd_level = weights.zstd_level;
   CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned, PlanRunInRoot(target, std::move(request)));
   AddSideTexts(target, planned.checkpoint_directory, std::move(weights.side_texts), planned.plan);
   return planned;
@@ -437,13 +443,7 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
                                      const Format& target, const ModelView& view,
                                      PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
-  WeightsRequest request;
-  request.tensors = view.tensors;
-  request.objects = ObjectsOf(view.layout);
-  request.forms = prepared.to.forms;
-  request.files = options.files;
-  request.zstd_level = options.zstd_level;
-  request.max_file_bytes = options.max_shard_bytes;
+  WeightsRequest request = RequestOf(options, prepared, view);
   const bool repacks = options.max_shard_bytes != 0 || options.files != 0;
   std::vector<ManifestShard> shards = RemainingShards(model, prepared.origin.shards);
   if (!repacks && ShardsFit(shards, request.tensors)) request.shards = std::move(shards);

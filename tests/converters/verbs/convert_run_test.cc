@@ -73,6 +73,15 @@ class ConvertRunTest : public ConvertTest {
     return state.ok() ? std::move(state).value() : TrainingState();
   }
 
+  // What no format takes from another one: random states, arguments that are no plain values.
+  static void ExpectNoPartOfTheStateDropped(const ConvertReport& report) {
+    for (const LeftOutEntry& entry : report.dropped) {
+      EXPECT_THAT(entry.key, ::testing::AnyOf(::testing::StartsWith("rng_state"),
+                                              ::testing::StartsWith("args."),
+                                              ::testing::StartsWith("rerun_state_machine")));
+    }
+  }
+
   // What both formats store of a run, and the order of groups apart.
   static void ExpectSameRun(const TrainingRun& expected, const TrainingRun& actual) {
     EXPECT_EQ(actual.iteration, expected.iteration);
@@ -96,11 +105,7 @@ TEST_F(ConvertRunTest, GoesToMegatronCoreAndBackUnchanged) {
     const auto report = Convert(there);
     ASSERT_THAT(report, IsOk());
     EXPECT_EQ(report->target_digest, report->source_digest);
-    for (const LeftOutEntry& entry : report->dropped) {
-      EXPECT_THAT(entry.key, ::testing::AnyOf(::testing::StartsWith("rng_state"),
-                                              ::testing::StartsWith("args."),
-                                              ::testing::StartsWith("rerun_state_machine")));
-    }
+    ExpectNoPartOfTheStateDropped(*report);
     const ConvertOptions back = ToFsdpRun(there.target);
     ASSERT_THAT(Convert(back), IsOk());
     EXPECT_EQ(Tensors(back.target, all), Tensors(source, all));
@@ -399,11 +404,7 @@ TEST_F(ConvertRunTest, GoesToFsdp2AndBackUnchanged) {
       ASSERT_THAT(report, IsOk());
       EXPECT_EQ(report->target_format, "dcp");
       EXPECT_EQ(report->target_digest, report->source_digest);
-      for (const LeftOutEntry& entry : report->dropped) {
-        EXPECT_THAT(entry.key, ::testing::AnyOf(::testing::StartsWith("rng_state"),
-                                                ::testing::StartsWith("args."),
-                                                ::testing::StartsWith("rerun_state_machine")));
-      }
+      ExpectNoPartOfTheStateDropped(*report);
       const TrainingState first = WholeState(source);
       const TrainingState between = WholeState(there.target);
       EXPECT_EQ(between.run.iteration, first.run.iteration);
@@ -461,11 +462,7 @@ TEST_F(ConvertRunTest, GoesToAFileUnderTheNamesOfEachFormat) {
       const auto report = Convert(there);
       ASSERT_THAT(report, IsOk());
       EXPECT_EQ(report->target_digest, report->source_digest);
-      for (const LeftOutEntry& entry : report->dropped) {
-        EXPECT_THAT(entry.key, ::testing::AnyOf(::testing::StartsWith("rng_state"),
-                                                ::testing::StartsWith("args."),
-                                                ::testing::StartsWith("rerun_state_machine")));
-      }
+      ExpectNoPartOfTheStateDropped(*report);
       ConvertOptions back = Between(naming, "fsdp_dtensor", there.target, "again");
       back.overwrite = true;
       for (const char* choice : {"transformer_impl", "expert_names"}) {
