@@ -87,6 +87,11 @@ struct OuterLoop {
   std::int64_t per_read = 0;
 };
 
+// Of a read that has a range of every iteration.
+std::uint64_t RangeBytes(const OuterLoop& outer, std::uint64_t scratch_bytes) {
+  return scratch_bytes / static_cast<std::uint64_t>(outer.loop.extent);
+}
+
 OuterLoop SplitOuterLoop(const StridedCopy& copy, std::uint64_t scratch_bytes) {
   OuterLoop outer{.loop = copy.loops.front(), .inner = copy};
   outer.inner.loops.erase(outer.inner.loops.begin());
@@ -97,7 +102,25 @@ OuterLoop SplitOuterLoop(const StridedCopy& copy, std::uint64_t scratch_bytes) {
   const auto extent = static_cast<std::uint64_t>(outer.loop.extent);
   const std::uint64_t fitting = step == 0 ? extent : (scratch_bytes - outer.inner_span) / step + 1;
   outer.per_read = static_cast<std::int64_t>(std::min(fitting, extent));
+  // Transposed, the iterations fill whole lines of the target.
+  if (fitting < extent && fitting > kCacheLineBytes) {
+    outer.per_read -= outer.per_read % static_cast<std::int64_t>(kCacheLineBytes);
+  }
   return outer;
+}
+
+// Whether elements of different iterations of the outermost loop are neighbours in the target, as
+// those of two matrices of which one has the even columns. Then a read has a range of every
+// iteration, so that it fills whole lines of the target.
+bool InterleavesInTarget(const OuterLoop& outer, std::uint64_t scratch_bytes) {
+  const std::vector<StrideLoop>& inner = outer.inner.loops;
+  const std::uint64_t range_bytes = RangeBytes(outer, scratch_bytes);
+  const auto is_slower = [&](const StrideLoop& loop) {
+    return loop.dst_step > outer.loop.dst_step;
+  };
+  return outer.per_read <= 1 && !inner.empty() && std::ranges::all_of(inner, is_slower) &&
+         std::cmp_less(outer.loop.dst_step, kCacheLineBytes) && range_bytes >= kCoalesceGapBytes &&
+         SplitOuterLoop(outer.inner, range_bytes).per_read > 1;
 }
 
 }  // namespace
@@ -112,11 +135,22 @@ Status PlanReads(const StridedCopy& copy, std::uint64_t scratch_bytes,
                  const std::function<Status(const FileRead&)>& visit) {
   if (copy.run_bytes == 0) return OkStatus();
   if (copy.loops.empty()) {
-    FileRead read{.offset_bytes = copy.src_offset, .size_bytes = copy.run_bytes, .copy = copy};
+    FileRead read{.offset_bytes = copy.src_offset, .range_bytes = copy.run_bytes, .copy = copy};
     read.copy.src_offset = 0;
     return visit(read);
   }
   OuterLoop outer = SplitOuterLoop(copy, scratch_bytes);
+  if (InterleavesInTarget(outer, scratch_bytes)) {
+    return PlanReads(outer.inner, RangeBytes(outer, scratch_bytes), [&](FileRead read) {
+      read.num_ranges = outer.loop.extent;
+      read.range_step = outer.loop.src_step;
+      read.copy.loops.insert(read.copy.loops.begin(),
+                             {.extent = outer.loop.extent,
+                              .src_step = static_cast<std::int64_t>(read.range_bytes),
+                              .dst_step = outer.loop.dst_step});
+      return visit(read);
+    });
+  }
   const auto step = static_cast<std::uint64_t>(outer.loop.src_step);
   if (outer.per_read == 0) {
     StridedCopy& inner = outer.inner;
@@ -131,7 +165,7 @@ Status PlanReads(const StridedCopy& copy, std::uint64_t scratch_bytes,
     FileRead read{.offset_bytes = copy.src_offset + static_cast<std::uint64_t>(i) * step,
                   .copy = copy};
     read.copy.loops.front().extent = std::min(outer.per_read, outer.loop.extent - i);
-    read.size_bytes = read.copy.SourceSpan();
+    read.range_bytes = read.copy.SourceSpan();
     read.copy.src_offset = 0;
     read.copy.dst_offset = copy.dst_offset + static_cast<std::uint64_t>(i * outer.loop.dst_step);
     CKPT_RETURN_IF_ERROR(visit(read));
@@ -144,12 +178,14 @@ std::uint64_t BytesOfReads(StridedCopy copy, std::uint64_t scratch_bytes) {
   while (copy.run_bytes != 0 && !copy.loops.empty()) {
     OuterLoop outer = SplitOuterLoop(copy, scratch_bytes);
     const auto extent = static_cast<std::uint64_t>(outer.loop.extent);
-    if (outer.per_read != 0) {
+    const bool interleaves = InterleavesInTarget(outer, scratch_bytes);
+    if (!interleaves && outer.per_read != 0) {
       const auto per_read = static_cast<std::uint64_t>(outer.per_read);
       const std::uint64_t reads = (extent + per_read - 1) / per_read;
       const auto step = static_cast<std::uint64_t>(outer.loop.src_step);
       return copies * (reads * outer.inner_span + (extent - reads) * step);
     }
+    if (interleaves) scratch_bytes = RangeBytes(outer, scratch_bytes);
     copies *= extent;
     copy = std::move(outer.inner);
   }
@@ -158,13 +194,16 @@ std::uint64_t BytesOfReads(StridedCopy copy, std::uint64_t scratch_bytes) {
 
 Status Gatherer::Gather(const ReadableFile& file, const StridedCopy& copy, MutableByteSpan out) {
   return PlanReads(copy, scratch_bytes_, [&](const FileRead& read) -> Status {
-    bytes_read_ += read.size_bytes;
+    bytes_read_ += read.SizeBytes();
     if (read.copy.loops.empty()) {
-      return file.ReadAt(read.offset_bytes, out.subspan(read.copy.dst_offset, read.size_bytes));
+      return file.ReadAt(read.offset_bytes, out.subspan(read.copy.dst_offset, read.range_bytes));
     }
-    if (scratch_.size() < read.size_bytes) scratch_.resize(read.size_bytes);
-    const MutableByteSpan window = MutableByteSpan(scratch_).first(read.size_bytes);
-    CKPT_RETURN_IF_ERROR(file.ReadAt(read.offset_bytes, window));
+    const MutableByteSpan window = scratch_.First(read.SizeBytes());
+    for (std::int64_t i = 0; i < read.num_ranges; ++i) {
+      CKPT_RETURN_IF_ERROR(file.ReadAt(
+          read.offset_bytes + static_cast<std::uint64_t>(i * read.range_step),
+          window.subspan(static_cast<std::uint64_t>(i) * read.range_bytes, read.range_bytes)));
+    }
     CopyStrided(read.copy, window.data(), out.data());
     return OkStatus();
   });

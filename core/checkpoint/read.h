@@ -9,21 +9,30 @@
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
+#include "core/base/scratch.h"
 #include "core/checkpoint/source.h"
 #include "core/tensor/strided_copy.h"
 
 namespace ckpt {
 
-// One read of a file, and the copies that it serves. Their source side counts from the first byte
-// that is read.
+// What is read of a file at once, and the copies that it serves: `num_ranges` ranges of `range_bytes`,
+// the first at `offset_bytes`, each `range_step` bytes behind the one before. The source side of the
+// copies counts from the first byte of the first range, as if all lay one behind the other.
 struct FileRead {
   std::uint64_t offset_bytes = 0;
-  std::uint64_t size_bytes = 0;
+  std::uint64_t range_bytes = 0;
+  std::int64_t num_ranges = 1;
+  std::int64_t range_step = 0;
   StridedCopy copy;
+
+  [[nodiscard]] std::uint64_t SizeBytes() const {
+    return static_cast<std::uint64_t>(num_ranges) * range_bytes;
+  }
 };
 
-// The reads that perform `copy`, in order: runs that lie within 64 KiB of each other share one, of
-// at most `scratch_bytes`. A pure function: what Gatherer does, and what a plan counts.
+// The reads that perform `copy`, in order: runs that lie within 64 KiB of each other share one range,
+// and elements that become neighbours in the target share one read, of at most `scratch_bytes`. A
+// pure function: what Gatherer does, and what a plan counts.
 Status PlanReads(const StridedCopy& copy, std::uint64_t scratch_bytes,
                  const std::function<Status(const FileRead&)>& visit);
 
@@ -50,7 +59,7 @@ class Gatherer {
 
  private:
   std::uint64_t scratch_bytes_;
-  Bytes scratch_;  // grows as reads need it
+  Scratch scratch_;
   std::uint64_t bytes_read_ = 0;
 };
 

@@ -306,8 +306,9 @@ Result<std::uint32_t> Execution::ProducePayload(const WriteItem& item, Worker& w
       return Error(ErrorKind::kCancelled, "stopped on request");
     }
     const auto count = static_cast<std::uint64_t>(NumElements(window.sizes));
-    const MutableByteSpan gathered = worker.gathered.First(count * source_element);
-    CKPT_RETURN_IF_ERROR(worker.reader.ReadInOrder(recipe, item.box, window, gathered));
+    CKPT_ASSIGN_OR_RETURN(const ByteSpan gathered,
+                          worker.reader.ReadInOrder(recipe, item.box, window,
+                                                    worker.gathered.First(count * source_element)));
     ByteSpan payload = gathered;
     if (recipe.source_dtype != target.dtype) {
       const MutableByteSpan cast = worker.cast.First(count * target_element);

@@ -193,28 +193,28 @@ Result<std::uint64_t> NestReader::BudgetToReadOnce(const CheckpointSource& sourc
   return CeilDiv(ahead + ScratchBytes(kNoLimit), 5) * 8;
 }
 
-Status NestReader::ReadInOrder(const TensorRecipe& recipe, const Box& whole, const Box& box,
-                               MutableByteSpan out) {
+Result<ByteSpan> NestReader::ReadInOrder(const TensorRecipe& recipe, const Box& whole,
+                                         const Box& box, MutableByteSpan out) {
   if (!ahead_box_ || Intersect(*ahead_box_, box) != box) {
     ahead_box_.reset();
     CKPT_ASSIGN_OR_RETURN(const Box wider, BoxToRead(recipe, whole, box));
-    if (wider == box) return Read(recipe, box, out);
+    if (wider == box) {
+      CKPT_RETURN_IF_ERROR(Read(recipe, box, out));
+      return ByteSpan(out);
+    }
     CKPT_RETURN_IF_ERROR(
         Read(recipe, wider, ahead_.First(NumBytes(wider.sizes, recipe.source_dtype))));
     ahead_box_ = wider;
   }
+  // Both are contiguous in `whole`, so one is in the other.
   const Dims strides = ContiguousStrides(ahead_box_->sizes);
-  const std::uint64_t element_bytes = ElementBytes(recipe.source_dtype);
   std::int64_t first = 0;
   for (std::size_t d = 0; d < strides.size(); ++d) {
     first += (box.offsets[d] - ahead_box_->offsets[d]) * strides[d];
   }
-  const MutableByteSpan ahead = ahead_.First(NumBytes(ahead_box_->sizes, recipe.source_dtype));
-  CopyStrided(
-      MakeBoxCopy(box.sizes, element_bytes, static_cast<std::uint64_t>(first) * element_bytes,
-                  strides, 0, ContiguousStrides(box.sizes)),
-      ahead.data(), out.data());
-  return OkStatus();
+  const ByteSpan ahead = ahead_.First(NumBytes(ahead_box_->sizes, recipe.source_dtype));
+  return ahead.subspan(static_cast<std::uint64_t>(first) * ElementBytes(recipe.source_dtype),
+                       out.size());
 }
 
 Status StreamRecipe(const CheckpointSource& source, const TensorRecipe& recipe, DimsView shape,
@@ -225,12 +225,13 @@ Status StreamRecipe(const CheckpointSource& source, const TensorRecipe& recipe, 
   NestReader reader(source, budget_bytes / 2);
   Scratch buffer;
   const Box whole = WholeBox(shape);
-  return ForEachBlock(whole, static_cast<std::int64_t>(block_bytes / element_bytes),
-                      [&](const Box& block) {
-                        const MutableByteSpan bytes = buffer.First(bytes_of(block.sizes));
-                        CKPT_RETURN_IF_ERROR(reader.ReadInOrder(recipe, whole, block, bytes));
-                        return sink(bytes);
-                      });
+  return ForEachBlock(
+      whole, static_cast<std::int64_t>(block_bytes / element_bytes), [&](const Box& block) {
+        CKPT_ASSIGN_OR_RETURN(
+            const ByteSpan bytes,
+            reader.ReadInOrder(recipe, whole, block, buffer.First(bytes_of(block.sizes))));
+        return sink(bytes);
+      });
 }
 
 }  // namespace ckpt

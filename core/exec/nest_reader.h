@@ -40,9 +40,10 @@ class NestReader {
   // The same for a box of `whole`, all of which is asked for in order, as ForEachBlock cuts it. Where
   // the source lies in another order, as that of a transpose does, the bytes of a box lie scattered
   // among those of many others. Then the boxes that lie together are read ahead, as far as the
-  // budget allows, so that the source is read about once.
-  Status ReadInOrder(const TensorRecipe& recipe, const Box& whole, const Box& box,
-                     MutableByteSpan out);
+  // budget allows, so that the source is read about once. Returns the elements: `out`, or where they
+  // lie in what was read ahead, until the next call.
+  Result<ByteSpan> ReadInOrder(const TensorRecipe& recipe, const Box& whole, const Box& box,
+                               MutableByteSpan out);
 
   // The budget with which ReadInOrder reads about every byte of the source once, if `whole` is asked
   // for in boxes as large as `box`, its first; 0 if any will do. Reads nothing. Errors: kCoverage.

@@ -61,12 +61,10 @@ Result<ByteSpan> ReadAsked(const TensorAsked& asked, const Box& block, NestReade
   const Box whole = WholeBox(asked.shape);
   const DType stored = asked.recipe.source_dtype;
   const MutableByteSpan bytes = into.First(NumBytes(block.sizes, asked.dtype));
-  if (stored == asked.dtype) {
-    CKPT_RETURN_IF_ERROR(reader.ReadInOrder(asked.recipe, whole, block, bytes));
-    return ByteSpan(bytes);
-  }
-  const MutableByteSpan exact = read.First(NumBytes(block.sizes, stored));
-  CKPT_RETURN_IF_ERROR(reader.ReadInOrder(asked.recipe, whole, block, exact));
+  if (stored == asked.dtype) return reader.ReadInOrder(asked.recipe, whole, block, bytes);
+  CKPT_ASSIGN_OR_RETURN(
+      const ByteSpan exact,
+      reader.ReadInOrder(asked.recipe, whole, block, read.First(NumBytes(block.sizes, stored))));
   CastElements(stored, exact, asked.dtype, bytes);
   return ByteSpan(bytes);
 }

@@ -181,13 +181,13 @@ class RankCounter {
           }
           const Dims strides = ContiguousStrides(stored.sizes);
           for (const layout::Nest& part : parts) {
-            CKPT_RETURN_IF_ERROR(PlanReads(CopyOfPart(part, stored, strides, tensor.dtype, box),
-                                           NestReader::ScratchBytes(kLoadBudgetBytes),
-                                           [&](const FileRead& read) {
-                                             load_.bytes += read.size_bytes;
-                                             ++load_.reads;
-                                             return OkStatus();
-                                           }));
+            CKPT_RETURN_IF_ERROR(
+                PlanReads(CopyOfPart(part, stored, strides, tensor.dtype, box),
+                          NestReader::ScratchBytes(kLoadBudgetBytes), [&](const FileRead& read) {
+                            load_.bytes += read.SizeBytes();
+                            load_.reads += static_cast<std::uint64_t>(read.num_ranges);
+                            return OkStatus();
+                          }));
           }
           return OkStatus();
         });

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -204,25 +206,71 @@ TEST(PlanReads, TheirBytesAreCountedWithoutThem) {
   std::mt19937_64 rng(5);
   for (int round = 0; round < 500; ++round) {
     StridedCopy copy{.loops = {}, .run_bytes = 1 + rng() % 100};
+    const bool interleaves = round % 4 == 0;
     std::uint64_t span = copy.run_bytes;
     for (std::size_t d = rng() % 4; d > 0; --d) {
-      const std::uint64_t gap = rng() % 3 == 0 ? rng() % 200'000 : rng() % 50;
+      const std::uint64_t gap = interleaves || rng() % 3 == 0 ? rng() % 200'000 : rng() % 50;
       const std::int64_t step = static_cast<std::int64_t>(span + gap);
       copy.loops.insert(copy.loops.begin(), {.extent = static_cast<std::int64_t>(2 + rng() % 20),
                                              .src_step = rng() % 10 == 0 ? 0 : step,
                                              .dst_step = step});
       span = copy.SourceSpan();
     }
+    if (interleaves && copy.loops.size() > 1) copy.loops.front().dst_step = 1;
     const std::uint64_t scratch = 100 + rng() % 1'000'000;
     std::uint64_t bytes = 0;
     ASSERT_THAT(PlanReads(copy, scratch,
                           [&](const FileRead& read) {
-                            bytes += read.size_bytes;
+                            bytes += read.SizeBytes();
                             return OkStatus();
                           }),
                 IsOk());
     EXPECT_EQ(BytesOfReads(copy, scratch), bytes) << round;
   }
+}
+
+// Two matrices that are transposed into the even and odd columns of one: whatever the budget, a read
+// has the same rows of both.
+TEST(PlanReads, ElementsThatBecomeNeighboursAreReadTogether) {
+  constexpr std::int64_t rows = 300;
+  constexpr std::int64_t columns = 500;
+  constexpr std::int64_t elements = rows * columns;
+  const StridedCopy copy = {.loops = {{.extent = 2, .src_step = 2 * elements, .dst_step = 2},
+                                      {.extent = rows, .src_step = 2 * columns, .dst_step = 4},
+                                      {.extent = columns, .src_step = 2, .dst_step = 4 * rows}},
+                            .run_bytes = 2};
+  std::vector<std::uint16_t> file(2 * elements);
+  std::iota(file.begin(), file.end(), std::uint16_t{0});
+  const auto bytes = std::as_bytes(std::span(file));
+  for (const std::uint64_t scratch : {std::uint64_t{150'000}, std::uint64_t{300'000}}) {
+    std::vector<std::uint16_t> out(2 * elements);
+    std::uint64_t bytes_read = 0;
+    ASSERT_THAT(PlanReads(copy, scratch,
+                          [&](const FileRead& read) {
+                            EXPECT_EQ(read.num_ranges, 2);
+                            EXPECT_LE(read.SizeBytes(), scratch);
+                            bytes_read += read.SizeBytes();
+                            Bytes window;
+                            for (std::int64_t i = 0; i < read.num_ranges; ++i) {
+                              const ByteSpan range =
+                                  bytes.subspan(read.offset_bytes +
+                                                    static_cast<std::uint64_t>(i * read.range_step),
+                                                read.range_bytes);
+                              window.insert(window.end(), range.begin(), range.end());
+                            }
+                            CopyStrided(read.copy, window.data(),
+                                        std::as_writable_bytes(std::span(out)).data());
+                            return OkStatus();
+                          }),
+                IsOk());
+    std::vector<std::uint16_t> expected(out.size());
+    CopyStrided(copy, bytes.data(), std::as_writable_bytes(std::span(expected)).data());
+    EXPECT_EQ(out, expected);
+    EXPECT_EQ(bytes_read, bytes.size());
+    EXPECT_EQ(BytesOfReads(copy, scratch), bytes.size());
+  }
+  // Where a row of each does not fit, the matrices are read one after the other.
+  EXPECT_EQ(BytesOfReads(copy, 1500), bytes.size());
 }
 
 TEST(Read, AHoleIsAnError) {
