@@ -8,6 +8,8 @@
 #include <set>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "converters/verbs/internal/compare_buffers.h"
 #include "converters/verbs/internal/compare_runs.h"
 #include "converters/verbs/internal/pair_models.h"
@@ -187,21 +189,36 @@ Status CompareModels(Storage& storage, const CompareOptions& options, const Mode
   return OkStatus();
 }
 
-}  // namespace
-
-bool HaveSameKeys(const OpenedCheckpoint& a, const OpenedCheckpoint& b) {
-  return std::ranges::equal(a.source->index().tensors(), b.source->index().tensors(), {},
-                            &GlobalTensor::key, &GlobalTensor::key);
+// How often the parts of a tensor are stored, at most.
+std::size_t NumCopies(const CheckpointIndex& index, const TensorAsked& asked) {
+  std::size_t most = 1;
+  for (const layout::Nest& nest : asked.recipe.nests) {
+    if (!nest.is_zero_fill()) {
+      most = std::max(most, index.NumCopies(index.tensors()[nest.source]));
+    }
+  }
+  return most;
 }
 
-Result<Comparison> CompareCheckpoints(Storage& storage, const Opened& a, const Opened& b,
-                                      const CompareOptions& options) {
-  Comparison comparison;
-  const bool asks_for_models = !options.mapping.empty();
-  if (!asks_for_models && HaveSameKeys(*a, *b)) {
-    CKPT_RETURN_IF_ERROR(PairStored(a, b, comparison));
-    return comparison;
+void AddCopies(const CheckpointIndex& a, const CheckpointIndex& b, Comparison& comparison) {
+  std::vector<TensorPair> copies;
+  for (const TensorPair& pair : comparison.pairs) {
+    const std::size_t count = std::max(NumCopies(a, pair.a), NumCopies(b, pair.b));
+    for (std::size_t copy = 1; copy < count; ++copy) {
+      copies.push_back({.key = fmt::format("{} (copy {})", pair.key, copy + 1),
+                        .a = pair.a,
+                        .b = pair.b,
+                        .copy = copy});
+    }
   }
+  std::ranges::move(copies, std::back_inserter(comparison.pairs));
+  std::ranges::sort(comparison.pairs, {}, &TensorPair::key);
+}
+
+Status Pair(Storage& storage, const Opened& a, const Opened& b, const CompareOptions& options,
+            Comparison& comparison) {
+  const bool asks_for_models = !options.mapping.empty();
+  if (!asks_for_models && HaveSameKeys(*a, *b)) return PairStored(a, b, comparison);
   Result<ModelSource> model_a = UnderstandModel(storage, a, OptionsFor(options, {}, {}));
   Result<ModelSource> model_b = UnderstandModel(storage, b, OptionsFor(options, {}, {}));
   BorrowConfiguration(storage, a, options, model_b, model_a);
@@ -215,12 +232,25 @@ Result<Comparison> CompareCheckpoints(Storage& storage, const Opened& a, const O
   if (model_a.ok() && model_b.ok() &&
       (asks_for_models || !HasForm(model_a->match.layout, model_b->match.layout) ||
        HaveOtherOptimizerKeys(a, b))) {
-    CKPT_RETURN_IF_ERROR(CompareModels(storage, options, *model_a, *model_b, comparison));
-    return comparison;
+    return CompareModels(storage, options, *model_a, *model_b, comparison);
   }
   if (!model_a.ok()) comparison.a.not_a_model = std::move(model_a).status();
   if (!model_b.ok()) comparison.b.not_a_model = std::move(model_b).status();
-  CKPT_RETURN_IF_ERROR(PairStored(a, b, comparison));
+  return PairStored(a, b, comparison);
+}
+
+}  // namespace
+
+bool HaveSameKeys(const OpenedCheckpoint& a, const OpenedCheckpoint& b) {
+  return std::ranges::equal(a.source->index().tensors(), b.source->index().tensors(), {},
+                            &GlobalTensor::key, &GlobalTensor::key);
+}
+
+Result<Comparison> CompareCheckpoints(Storage& storage, const Opened& a, const Opened& b,
+                                      const CompareOptions& options) {
+  Comparison comparison;
+  CKPT_RETURN_IF_ERROR(Pair(storage, a, b, options, comparison));
+  AddCopies(a->source->index(), b->source->index(), comparison);
   return comparison;
 }
 

@@ -34,6 +34,9 @@ struct TensorPair {
   std::string key;
   TensorAsked a;
   TensorAsked b;
+  // Which copy of what a side stores several times, as tensor ranks do that have the same elements;
+  // the first where it has fewer.
+  std::size_t copy = 0;
 };
 
 // What one side has that takes no part.
@@ -100,6 +103,8 @@ struct CompareOptions {
 // that a side stores of other tensors (a tied head) are pairs of their own, and so is what both keep
 // beside the model under one key (random states). What is no model, or
 // has A's own naming, is compared as it is stored, unless both keep an optimizer under other keys.
+//
+// What either side stores several times is one more pair for each copy: "norm.weight (copy 2)".
 //
 // If both models are training runs, so is all that their optimizers keep: moments and exact
 // weights, under A's names and shapes. Where one side has rounded copies beside its exact weights

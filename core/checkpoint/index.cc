@@ -63,6 +63,18 @@ Box CheckpointIndex::box(const Chunk& chunk) const {
   return {Dims(o.begin(), o.end()), Dims(s.begin(), s.end())};
 }
 
+std::size_t CheckpointIndex::NumCopies(const GlobalTensor& tensor) const {
+  std::vector<std::pair<DimsId, DimsId>> boxes;
+  for (const Chunk& chunk : chunks(tensor)) boxes.emplace_back(chunk.offsets, chunk.sizes);
+  std::ranges::sort(boxes);
+  std::size_t most = 0;
+  for (std::size_t begin = 0, i = 0; i < boxes.size(); ++i) {
+    if (boxes[i] != boxes[begin]) begin = i;
+    most = std::max(most, i + 1 - begin);
+  }
+  return most;
+}
+
 const GlobalTensor* CheckpointIndex::FindTensor(std::string_view key) const {
   return FindByKey(tensors(), key);
 }

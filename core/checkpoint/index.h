@@ -84,6 +84,8 @@ class CheckpointIndex {
   [[nodiscard]] std::span<const Chunk> chunks(const GlobalTensor& tensor) const {
     return std::span(chunks_).subspan(tensor.first_chunk, tensor.num_chunks);
   }
+  // How often that box of a tensor is stored that is stored most often; 0 without chunks.
+  [[nodiscard]] std::size_t NumCopies(const GlobalTensor& tensor) const;
   // Names relative to the checkpoint's directory.
   [[nodiscard]] std::span<const std::string> files() const { return files_; }
   [[nodiscard]] std::span<const std::string> encodings() const { return encodings_; }

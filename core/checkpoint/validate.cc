@@ -129,11 +129,13 @@ class Validator {
     if (proof.duplicates != 0) WarnOfDuplicates(tensor);
   }
 
-  // Saves without collectives leave replicas in the files of several ranks. The same box twice in
-  // one file is unusual.
+  // Saves without collectives leave replicas in the files of several ranks. The same bytes twice
+  // are unusual.
   void WarnOfDuplicates(const GlobalTensor& tensor) {
     std::vector<Chunk> chunks(index_.chunks(tensor).begin(), index_.chunks(tensor).end());
-    const auto id = [](const Chunk& c) { return std::tie(c.offsets, c.sizes, c.file); };
+    const auto id = [](const Chunk& c) {
+      return std::tie(c.offsets, c.sizes, c.file, c.offset_bytes);
+    };
     std::sort(chunks.begin(), chunks.end(),
               [&](const Chunk& a, const Chunk& b) { return id(a) < id(b); });
     const auto twice =

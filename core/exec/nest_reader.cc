@@ -50,8 +50,9 @@ std::uint64_t NestReader::ScratchBytes(std::uint64_t budget_bytes) {
   return Gatherer::ScratchBytes(budget_bytes / 8);
 }
 
-NestReader::NestReader(const CheckpointSource& source, std::uint64_t budget_bytes)
+NestReader::NestReader(const CheckpointSource& source, std::uint64_t budget_bytes, std::size_t copy)
     : budget_bytes_(budget_bytes),
+      copy_(copy),
       gatherer_(ScratchBytes(budget_bytes)),
       chunks_(source, budget_bytes / 4) {}
 
@@ -59,7 +60,7 @@ Status NestReader::ReadNest(const layout::Nest& nest, const Box& box, MutableByt
   const CheckpointIndex& index = chunks_.source().index();
   TensorReader reader(index.tensors()[nest.source], gatherer_, chunks_);
   return ForEachStoredPart(
-      index, reader.tensor(), index.chunks(reader.tensor()), nest,
+      index, reader.tensor(), index.chunks(reader.tensor()), nest, copy_,
       [&](const Chunk& chunk, const Box& stored, std::span<const layout::Nest> parts) -> Status {
         CKPT_ASSIGN_OR_RETURN(const StoredArray* array, chunks_.Locate(reader.tensor(), chunk));
         for (const layout::Nest& part : parts) {
@@ -133,7 +134,7 @@ Result<std::uint64_t> NestReader::BytesToRead(const TensorRecipe& recipe, const 
     if (nest.is_zero_fill()) continue;
     const GlobalTensor& tensor = index.tensors()[nest.source];
     CKPT_RETURN_IF_ERROR(ForEachStoredPart(
-        index, tensor, index.chunks(tensor), nest,
+        index, tensor, index.chunks(tensor), nest, copy_,
         [&](const Chunk& /*chunk*/, const Box& stored, std::span<const layout::Nest> parts) {
           // Where the chunk lies is not asked: that may decode it.
           const Dims strides = ContiguousStrides(stored.sizes);

@@ -2,6 +2,7 @@
 #ifndef CKPT_CORE_EXEC_NEST_READER_H_
 #define CKPT_CORE_EXEC_NEST_READER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -20,8 +21,9 @@ class NestReader {
  public:
   // A quarter of `budget_bytes` limits decoded items, an eighth what is widened from other dtypes, and
   // another eighth, but no more than a cache holds, the reads that serve several runs; each at least
-  // some KiB. What is left, half or more, limits what is read ahead.
-  NestReader(const CheckpointSource& source, std::uint64_t budget_bytes);
+  // some KiB. What is left, half or more, limits what is read ahead. `copy`: of boxes that are stored
+  // several times (ForEachStoredPart).
+  NestReader(const CheckpointSource& source, std::uint64_t budget_bytes, std::size_t copy = 0);
 
   // The largest read that serves several runs, under this budget (PlanReads).
   [[nodiscard]] static std::uint64_t ScratchBytes(std::uint64_t budget_bytes);
@@ -74,6 +76,7 @@ class NestReader {
                          MutableByteSpan out);
 
   std::uint64_t budget_bytes_;
+  std::size_t copy_;
   Bytes stored_;                  // a block in the source's dtype
   Bytes widened_;                 // the same in the recipe's dtype
   Scratch ahead_;                 // what was read ahead

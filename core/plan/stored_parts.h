@@ -3,6 +3,7 @@
 #ifndef CKPT_CORE_PLAN_STORED_PARTS_H_
 #define CKPT_CORE_PLAN_STORED_PARTS_H_
 
+#include <cstddef>
 #include <functional>
 #include <span>
 
@@ -14,13 +15,14 @@
 namespace ckpt {
 
 // Calls `visit` for every chunk of `chunks` that holds elements of the nest, with its box and with
-// the parts of the nest that lie in it. Together these copy each element once: of replicas the
-// first is taken. `chunks` are those of `tensor`, the nest's source, at least all that can hold
-// elements of the nest.
+// the parts of the nest that lie in it. Together these copy each element once: of a box that is
+// stored several times, as ranks that have the same elements may do, copy number `copy` is taken,
+// or the first where there are fewer. `chunks` are those of `tensor`, the nest's source, at least
+// all that can hold elements of the nest.
 //
 // Errors: those of `visit`; kCoverage (no chunk holds part of the nest).
 Status ForEachStoredPart(const CheckpointIndex& index, const GlobalTensor& tensor,
-                         std::span<const Chunk> chunks, const layout::Nest& nest,
+                         std::span<const Chunk> chunks, const layout::Nest& nest, std::size_t copy,
                          const std::function<Status(const Chunk& chunk, const Box& stored,
                                                     std::span<const layout::Nest> parts)>& visit);
 

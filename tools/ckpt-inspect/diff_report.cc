@@ -44,18 +44,32 @@ Dims IndexAt(DimsView shape, std::int64_t position) {
 struct StoredElement {
   std::string key;
   Dims index;
+  std::string file;
 };
+
+// The file with an element, or with copy number `copy` of it if there are so many.
+std::string FileWith(const CheckpointIndex& side, const GlobalTensor& tensor, const Dims& index,
+                     std::size_t copy) {
+  const Box element{.offsets = index, .sizes = Dims(index.size(), 1)};
+  std::vector<FileId> files;
+  for (const Chunk& chunk : side.chunks(tensor)) {
+    if (Intersect(side.box(chunk), element)) files.push_back(chunk.file);
+  }
+  if (files.empty()) return {};
+  return side.files()[files[copy < files.size() ? copy : 0]];
+}
 
 // Nothing if it is no stored element but a zero.
 std::optional<StoredElement> StoredAt(const CheckpointIndex& side, const TensorAsked& asked,
-                                      const Dims& index) {
+                                      const Dims& index, std::size_t copy) {
   const Box element{.offsets = index, .sizes = Dims(index.size(), 1)};
   for (const layout::Nest& nest : asked.recipe.nests) {
     if (nest.is_zero_fill()) continue;
     const std::vector<layout::Nest> part = layout::ClipToTarget(nest, element);
     if (part.empty()) continue;
-    return StoredElement{.key = side.tensors()[nest.source].key,
-                         .index = part.front().source_origin};
+    const GlobalTensor& tensor = side.tensors()[nest.source];
+    const Dims& at = part.front().source_origin;
+    return StoredElement{.key = tensor.key, .index = at, .file = FileWith(side, tensor, at, copy)};
   }
   return std::nullopt;
 }
@@ -97,7 +111,8 @@ void AppendStored(std::string_view name, const std::optional<StoredElement>& sto
     json.Null();
     return;
   }
-  json.BeginObject().Key("key").Text(stored->key).Key("index").Ints(stored->index).End();
+  json.BeginObject().Key("key").Text(stored->key).Key("index").Ints(stored->index);
+  json.Key("file").Text(stored->file).End();
 }
 
 void AppendDifferent(const TensorDiff& diff, const Differences& findings, JsonWriter& json) {
@@ -119,8 +134,9 @@ void AppendDifferent(const TensorDiff& diff, const Differences& findings, JsonWr
     json.Key("bits_a").Text(BitsText(a.dtype, elements.first->a));
     json.Key("bits_b").Text(BitsText(b.dtype, elements.first->b));
     const Dims first = IndexAt(a.shape, elements.first->position);
-    AppendStored("stored_a", StoredAt(*findings.index_a, a, first), json);
-    AppendStored("stored_b", StoredAt(*findings.index_b, b, first), json);
+    const std::size_t copy = diff.pair->copy;
+    AppendStored("stored_a", StoredAt(*findings.index_a, a, first, copy), json);
+    AppendStored("stored_b", StoredAt(*findings.index_b, b, first, copy), json);
   }
   json.Key("elements").Int(elements.num_elements);
   json.Key("differing").Int(elements.num_differing);
@@ -284,17 +300,19 @@ std::string Typed(const TensorAsked& tensor) {
   return std::string(DTypeName(tensor.dtype)) + FormatDims(tensor.shape);
 }
 
-// "; in B model.layers.3.mlp.up_proj.weight at [7, 0]", of sides that have other names.
+// "; in B model.layers.3.mlp.up_proj.weight at [7, 0]", of sides that have other names, and of a copy
+// the files.
 std::string DescribeStored(const TensorDiff& diff, const Differences& findings) {
   const TensorPair& pair = *diff.pair;
   const Dims first = IndexAt(pair.a.shape, diff.elements.first->position);
   std::string text;
   for (const auto& [side, index, asked] :
        {std::tuple('A', findings.index_a, &pair.a), std::tuple('B', findings.index_b, &pair.b)}) {
-    const std::optional<StoredElement> stored = StoredAt(*index, *asked, first);
+    const std::optional<StoredElement> stored = StoredAt(*index, *asked, first, pair.copy);
     if (!stored || stored->key == pair.key) continue;
     text += fmt::format("; in {} {} at {}", side, EscapeControls(stored->key),
                         FormatDims(stored->index));
+    if (pair.copy > 0) text += " of " + EscapeControls(stored->file);
   }
   return text;
 }

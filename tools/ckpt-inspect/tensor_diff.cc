@@ -82,8 +82,8 @@ Status CompareOnce(const Sources& sources, const TensorDiffOptions& options,
   const TensorAsked& b = diff.pair->b;
   const std::uint64_t block_bytes = std::clamp(budget_bytes / 8, kMinBlockBytes, kMaxBlockBytes);
   const std::uint64_t element_bytes = std::max(BytesRead(a), BytesRead(b));
-  NestReader reader_a(*sources.a, budget_bytes / 8 * 3);
-  NestReader reader_b(*sources.b, budget_bytes / 8 * 3);
+  NestReader reader_a(*sources.a, budget_bytes / 8 * 3, diff.pair->copy);
+  NestReader reader_b(*sources.b, budget_bytes / 8 * 3, diff.pair->copy);
   ElementComparer comparer(a.dtype, b.dtype, options.tolerance);
   Status status =
       ForEachBlock(WholeBox(a.shape), static_cast<std::int64_t>(block_bytes / element_bytes),

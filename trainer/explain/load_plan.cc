@@ -172,7 +172,7 @@ class RankCounter {
       chunks = chunks_->Find(nest.source, bounds.offsets[0], bounds.offsets[0] + bounds.sizes[0]);
     }
     return ForEachStoredPart(
-        index, tensor, chunks, nest,
+        index, tensor, chunks, nest, 0,
         [&](const Chunk& chunk, const Box& stored, std::span<const layout::Nest> parts) -> Status {
           if (files_.empty() || files_.back() != chunk.file) files_.push_back(chunk.file);
           if (chunk.size_bytes < NumBytes(stored.sizes, tensor.dtype)) {
