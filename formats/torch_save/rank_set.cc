@@ -84,14 +84,13 @@ void RankSetSource::AddChunks(const RankTensor& tensor, EncodingId encoding,
   for (const PlacedPart& part : tensor.parts) {
     CKPT_CHECK(part.local.shape == part.box.sizes);
     if (IsEmpty(part.box)) continue;
+    const PartExtent extent = ExtentOf(part.local);
+    builder.AddChunk(part.box, static_cast<FileId>(part.file), encoding, extent.offset_bytes,
+                     extent.size_bytes);
+    located_.push_back(&part);
     const auto [entry, is_first] =
         placed.emplace(std::pair(part.box.offsets, part.box.sizes), &part);
-    if (is_first) {
-      const PartExtent extent = ExtentOf(part.local);
-      builder.AddChunk(part.box, static_cast<FileId>(part.file), encoding, extent.offset_bytes,
-                       extent.size_bytes);
-      located_.push_back(&part);
-    } else if (!AreProvedEqual(entry->second->local, part.local)) {
+    if (!is_first && !AreProvedEqual(entry->second->local, part.local)) {
       unproven_[entry->second].push_back(&part);
     }
   }
@@ -126,11 +125,12 @@ Result<StoredArray> RankSetSource::Locate(const GlobalTensor& tensor, const Chun
   const auto position = static_cast<std::size_t>(&chunk - index_.chunks().data());
   CKPT_CHECK(position < located_.size());
   const PlacedPart& part = *located_[position];
+  Result<StoredArray> array = set_.files[part.file]->LocatePart(part.local);
+  if (!array.ok()) return std::move(array).status().Tensor(tensor.key);
+  if (array->file->is_checked()) return array;
   if (Status equal = CheckReplicas(tensor.key, part); !equal.ok()) {
     return std::move(equal).Tensor(tensor.key);
   }
-  Result<StoredArray> array = set_.files[part.file]->LocatePart(part.local);
-  if (!array.ok()) return std::move(array).status().Tensor(tensor.key);
   return array;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -97,6 +98,7 @@ class UnpackedSource final : public ViewSource {
         return std::move(status).Tensor(any.key);
       }
     }
+    AddStates();
     CKPT_RETURN_IF_ERROR(CheckWhole());
     return BuildIndex();
   }
@@ -155,7 +157,11 @@ class UnpackedSource final : public ViewSource {
     for (const PlacedParameter& placed : *order) {
       const auto& [bucket, begin] = placed.begin;
       placed_.emplace_back(rows[bucket], placed);
-      AddStates(placed, *rows[bucket]);
+      for (const auto& [field, tensor] : *rows[bucket]) {
+        UnpackedTensor& unpacked = tensors_[StateKey(field, parameters_[placed.parameter])];
+        unpacked.weight = parameters_[placed.parameter].weight;
+        unpacked.dtype = tensor->dtype;
+      }
       buffer.buckets[bucket].parts.push_back(PartOf(parameters_[placed.parameter], begin));
     }
     return OkStatus();
@@ -242,39 +248,55 @@ class UnpackedSource final : public ViewSource {
         "Megatron saves a tensor for each parameter with dist_ckpt_optim_fully_reshardable");
   }
 
-  // Every field of a parameter, if no group before had the same one.
-  void AddStates(const PlacedParameter& placed, const Bucket& bucket) {
-    const LocalParameter& parameter = parameters_[placed.parameter];
-    if (!added_.emplace(parameter.weight, parameter.boxes.front().offsets).second) return;
-    for (const auto& [field, tensor] : bucket) {
-      UnpackedTensor& unpacked = tensors_[StateKey(field, parameter)];
-      unpacked.weight = parameter.weight;
-      unpacked.dtype = tensor->dtype;
-      std::int64_t first = placed.begin.elem;
-      for (const Box& box : parameter.boxes) {
-        AddBox(box, first, *tensor, unpacked);
-        first += NumElements(box.sizes);
+  // What groups have more than once is cut where the chunks of any end, so that copies have equal
+  // boxes.
+  void AddStates() {
+    const CheckpointIndex& stored = below().index();
+    std::map<std::pair<std::string, Dims>, std::vector<Place>> places;
+    for (auto& [key, parts] : Parts()) {
+      for (PackedPart& part : parts) {
+        places[{part.tensor, part.box.offsets}].push_back({stored.FindTensor(key), part});
       }
     }
+    for (const auto& [id, copies] : places) AddBox(copies, tensors_[id.first]);
   }
 
-  // A box whose elements begin at one of a bucket.
-  void AddBox(const Box& box, std::int64_t first, const GlobalTensor& bucket,
-              UnpackedTensor& unpacked) const {
+  struct Place {
+    const GlobalTensor* bucket;
+    PackedPart part;
+  };
+
+  void AddBox(const std::vector<Place>& copies, UnpackedTensor& unpacked) const {
     const CheckpointIndex& stored = below().index();
-    const std::int64_t behind = first + NumElements(box.sizes);
-    unpacked.elems += behind - first;
-    for (const Chunk& chunk : stored.chunks(bucket)) {
-      const std::int64_t chunk_begin = stored.offsets(chunk)[0];
-      const std::int64_t begin = std::max(first, chunk_begin);
-      const std::int64_t end = std::min(behind, chunk_begin + stored.sizes(chunk)[0]);
-      if (begin >= end) continue;
-      for (FlatBox& cut : CutFlatRange(box, begin - first, end - first)) {
-        unpacked.boxes.push_back(std::move(cut.box));
-        unpacked.slices.push_back({.bucket = &bucket,
-                                   .chunk = &chunk,
-                                   .first_elem = first + cut.first_elem - chunk_begin,
-                                   .strides = ContiguousStrides(box.sizes)});
+    const Box& box = copies.front().part.box;
+    const std::int64_t elems = NumElements(box.sizes);
+    unpacked.elems += elems;
+    // The part of the box that lies in a chunk.
+    const auto range_in = [&](const Chunk& chunk, const Place& place) {
+      const std::int64_t begin = stored.offsets(chunk)[0] - place.part.first_elem;
+      return std::pair(std::clamp<std::int64_t>(begin, 0, elems),
+                       std::clamp<std::int64_t>(begin + stored.sizes(chunk)[0], 0, elems));
+    };
+    std::set<std::int64_t> cuts;
+    for (const Place& place : copies) {
+      for (const Chunk& chunk : stored.chunks(*place.bucket)) {
+        const auto [begin, end] = range_in(chunk, place);
+        cuts.insert({begin, end});
+      }
+    }
+    for (const Place& place : copies) {
+      for (const Chunk& chunk : stored.chunks(*place.bucket)) {
+        const auto [begin, end] = range_in(chunk, place);
+        const std::int64_t in_chunk = place.part.first_elem - stored.offsets(chunk)[0];
+        for (auto cut = cuts.find(begin); *cut < end; ++cut) {
+          for (FlatBox& flat : CutFlatRange(box, *cut, *std::next(cut))) {
+            unpacked.boxes.push_back(std::move(flat.box));
+            unpacked.slices.push_back({.bucket = place.bucket,
+                                       .chunk = &chunk,
+                                       .first_elem = in_chunk + flat.first_elem,
+                                       .strides = ContiguousStrides(box.sizes)});
+          }
+        }
       }
     }
   }
@@ -324,7 +346,6 @@ class UnpackedSource final : public ViewSource {
   const std::vector<LocalParameter> parameters_;
   SampleReader reader_;
   std::map<DType, ParameterSamples> samples_;
-  std::set<std::pair<const GlobalTensor*, Dims>> added_;
   std::map<std::string, UnpackedTensor> tensors_;  // by key
   RankBuffers buffers_;
   std::vector<std::pair<const Bucket*, PlacedParameter>> placed_;

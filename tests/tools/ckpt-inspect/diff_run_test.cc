@@ -237,6 +237,7 @@ std::string BufferKey(int group, const std::string& field) {
 TEST_F(DiffRunTest, FindsAFlippedBitOfABufferInParametersAlone) {
   const std::string name = "opt_dp_reshardable_tp2dp2_core016";
   const Path copy = Copy(name);
+  const Path fsdp = AsFsdp(name);
   ASSERT_TRUE(Diff(RunOf(name), copy).equal);
   int gaps = 0;
   int copies = 0;
@@ -248,8 +249,10 @@ TEST_F(DiffRunTest, FindsAFlippedBitOfABufferInParametersAlone) {
       SCOPED_TRACE(fmt::format("{} at {}", place.key, FormatDims(place.index)));
       FlipBit(place.file, place.offset + byte, 6);
       const Answer answer = Diff(RunOf(name), copy);
+      const Answer named = Diff(fsdp, copy);
       FlipBit(place.file, place.offset + byte, 6);
       EXPECT_EQ(answer.compared, "as stored");
+      EXPECT_EQ(named.equal, place.is_gap) << named.text;
       EXPECT_EQ(answer.equal, place.is_gap) << answer.text;
       if (place.is_gap) {
         ++gaps;

@@ -200,27 +200,55 @@ TEST_F(DiffTest, FindsOneFlippedBitInForeignCheckpoints) {
         dir_.path() / "zarr", golden / "dcp/nested/ckpt", golden / "dcp/sharded/ckpt",
         golden / "dcp/pt_training/ckpt", golden / "dcp/pt_legacy/ckpt",
         golden / "dcp/hf_plain/ckpt", golden / "torch_dist/dense_dp2_async_core019/ckpt",
-        golden / "fsdp_dtensor/moe_ep2_fsdp4/ckpt"}) {
+        golden / "fsdp_dtensor/moe_ep2_fsdp4/ckpt", own / "dcp/no_collectives/ckpt"}) {
     SCOPED_TRACE(original.string());
     const Path copy = dir_.path() / "copy";
     boost::filesystem::remove_all(copy);
     boost::filesystem::copy(original, copy, boost::filesystem::copy_options::recursive);
     const auto opened = OpenCheckpoint(PosixStorage(), copy);
     ASSERT_THAT(opened, IsOk());
-    const auto tensors = opened->source->index().tensors();
+    const CheckpointIndex& index = opened->source->index();
+    const auto tensors = index.tensors();
     const auto large = std::ranges::max_element(
         tensors, {}, [](const GlobalTensor& tensor) { return NumElements(tensor.shape); });
-    const auto place = PlaceIn(copy, static_cast<std::size_t>(large - tensors.begin()));
-    ASSERT_THAT(place, IsOk());
-    FlipBit(place->file, place->offset, 1);
-    const Answer answer = Diff(original, copy);
-    // Several tensors of a torch.save file may show the same bytes.
-    const auto found = std::ranges::find(answer.different, place->key, &Entry::key);
-    ASSERT_NE(found, answer.different.end()) << answer.text;
-    EXPECT_EQ(found->what, "values");
-    EXPECT_EQ(found->first_index, place->index);
-    EXPECT_EQ(found->differing, 1);
+    const auto copied = std::ranges::max_element(
+        tensors, {}, [&](const GlobalTensor& tensor) { return index.NumCopies(tensor); });
+    for (const auto tensor : {large, copied}) {
+      const auto place = PlaceIn(copy, static_cast<std::size_t>(tensor - tensors.begin()));
+      ASSERT_THAT(place, IsOk());
+      FlipBit(place->file, place->offset, 1);
+      const Answer answer = Diff(original, copy);
+      FlipBit(place->file, place->offset, 1);
+      const std::size_t copies = index.NumCopies(*tensor);
+      const std::string key =
+          copies > 1 ? fmt::format("{} (copy {})", place->key, copies) : place->key;
+      // Several tensors of a torch.save file may show the same bytes.
+      const auto found = std::ranges::find(answer.different, key, &Entry::key);
+      ASSERT_NE(found, answer.different.end()) << answer.text;
+      EXPECT_EQ(found->what, "values");
+      EXPECT_EQ(found->first_index, place->index);
+      EXPECT_EQ(found->differing, 1);
+      EXPECT_THAT(answer.text, HasSubstr("\"file\": \"" +
+                                         index.files()[index.chunks(*tensor).back().file] + '"'));
+    }
   }
+}
+
+// Values, too, that were saved so, with their checksums.
+TEST_F(DiffTest, ComparesCopiesOfRanks) {
+  const Path own = Path(CKPT_SOURCE_DIR) / "tests/golden";
+  const Path ranks = own / "mp_rank/tp2_pp2";
+  const ConvertOptions options = Between("mp_rank", "fsdp_dtensor", ranks, "fsdp");
+  ASSERT_THAT(Convert(options), IsOk());
+  EXPECT_TRUE(Diff(options.target, ranks).equal);
+  const Path mixed = dir_.path() / "mixed";
+  boost::filesystem::copy(own / "verl/torch_2.15", mixed);
+  boost::filesystem::copy_file(own / "verl/other/model_world_size_4_rank_3.pt",
+                               mixed / "model_world_size_4_rank_3.pt",
+                               boost::filesystem::copy_options::overwrite_existing);
+  const Answer answer = Diff(own / "verl/torch_2.15", mixed);
+  for (const Entry& entry : answer.different) EXPECT_EQ(entry.what, "values") << entry.key;
+  EXPECT_THAT(answer.text, HasSubstr("\"model.replica (copy 4)\""));
 }
 
 // Bytes that cannot be unpacked have no values: the tensor is named, and the others are compared.
