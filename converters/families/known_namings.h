@@ -33,9 +33,13 @@ struct KnownNaming {
 
 [[nodiscard]] std::span<const KnownNaming> KnownNamings();
 
-// What the trainer calls the tensors of a model, in every family that it computes. People do not
-// ask for it.
+// What the trainer calls the tensors of a model, in every family. People do not ask for it.
 inline constexpr char kTrainerNaming[] = "trainer";
+
+// What the built-in tables call the axes of layers and of experts. In the trainer's naming both are
+// numbers in names.
+inline constexpr char kLayerAxis[] = "l";
+inline constexpr char kExpertAxis[] = "e";
 
 // What published models are called. Digests under it can be compared, whatever the format.
 [[nodiscard]] const KnownNaming& PublishedNaming();

@@ -18,6 +18,7 @@
 #include "formats/registry/stored_run.h"
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/ckpt-inspect/mesh_text.h"
+#include "tools/ckpt-inspect/selection.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/reporting.h"
 #include "tools/cli/table.h"
@@ -33,32 +34,74 @@ constexpr std::size_t kMaxRows = 16;  // ranks that people see
 struct Loaded {
   TrainingState state;
   trainer::ModelConfig model;
+  bool is_computed = true;        // by the trainer
+  std::vector<Problem> warnings;  // why not, and what else is planned otherwise than asked
+
+  // Says how a load is planned, because of an error. Errors: what is damaged, or was not read.
+  Status PlanInstead(std::string_view how, const Status& why) {
+    if (IsUnread(why.kind()) || why.kind() == ErrorKind::kChecksum) return why;
+    Problem warning = why.first();
+    warning.severity = Severity::kWarning;
+    warning.message = fmt::format("planned {}: {}", how, warning.message);
+    warnings.push_back(std::move(warning));
+    return OkStatus();
+  }
 };
 
-// Where the run was, and whether the trainer computes its model, is not looked at.
-Result<Loaded> Understand(Storage& storage, const OpenedCheckpoint& checkpoint,
-                          const Path& assets) {
-  // The caller owns the checkpoint; the state only refers to it.
-  const std::shared_ptr<const OpenedCheckpoint> borrowed(std::shared_ptr<void>(), &checkpoint);
-  CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const OpenedCheckpoint> seen, SeeParameters(borrowed));
-  OpenModelOptions options;
-  options.assets = assets;
-  options.with_vocabulary_padding = true;  // of a run it is state like all other
-  CKPT_ASSIGN_OR_RETURN(ModelSource weights, UnderstandModel(storage, std::move(seen), options));
-  CKPT_ASSIGN_OR_RETURN(std::optional<TrainingState> state,
-                        UnderstandOptimizer(storage, weights, options));
-  Loaded loaded;
-  if (state) {
-    loaded.state = *std::move(state);
-  } else {
-    loaded.state.weights = std::move(weights);
-  }
+// The model that the trainer computes. Errors: kUnsupported and others of the settings.
+Result<trainer::ModelConfig> ReadModel(const OpenedCheckpoint& checkpoint, const Path& assets,
+                                       const ModelSource& weights) {
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(checkpoint));
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration settings,
                         assets.empty() && args.contains("num_layers")
                             ? StoredModelShape(args)
-                            : ModelSettings(loaded.state.weights.config));
-  CKPT_ASSIGN_OR_RETURN(loaded.model, trainer::ReadStoredModel(settings));
+                            : ModelSettings(weights.config));
+  return trainer::ReadStoredModel(settings);
+}
+
+// Where the run was is not looked at. Tensors of names that nobody knows are taken as they are
+// stored, unless the caller says what model they are.
+Result<Loaded> Understand(Storage& storage, const OpenedCheckpoint& checkpoint,
+                          const Path& assets) {
+  // The caller owns the checkpoint; the state only refers to it.
+  const std::shared_ptr<const OpenedCheckpoint> borrowed(std::shared_ptr<void>(), &checkpoint);
+  Loaded loaded;
+  Result<std::shared_ptr<const OpenedCheckpoint>> parameters = SeeParameters(borrowed);
+  const std::shared_ptr<const OpenedCheckpoint> seen = parameters.ok() ? *parameters : borrowed;
+  OpenModelOptions options;
+  options.assets = assets;
+  options.with_vocabulary_padding = true;  // of a run it is state like all other
+  Result<ModelSource> understood = UnderstandModel(storage, seen, options);
+  if (!understood.ok()) {
+    Result<ModelSource> stored = TakeAsStored(storage, seen, {});
+    if (!stored.ok() || !assets.empty()) return std::move(understood).status();
+    CKPT_RETURN_IF_ERROR(loaded.PlanInstead(
+        "without a training state, each tensor divided by itself", std::move(understood).status()));
+    loaded.is_computed = false;
+    loaded.state.weights = *std::move(stored);
+    std::erase_if(loaded.state.weights.stored,
+                  [](const StoredTensor& tensor) { return IsTrainingState(tensor.key); });
+    return loaded;
+  }
+  ModelSource weights = *std::move(understood);
+  auto state = parameters.ok() ? UnderstandOptimizer(storage, weights, options)
+                               : Result<std::optional<TrainingState>>(parameters.status());
+  if (!state.ok()) {
+    CKPT_RETURN_IF_ERROR(loaded.PlanInstead("without the optimizer", state.status()));
+  }
+  if (state.ok() && *state) {
+    loaded.state = **std::move(state);
+  } else {
+    loaded.state.weights = std::move(weights);
+  }
+  Result<trainer::ModelConfig> model = ReadModel(checkpoint, assets, loaded.state.weights);
+  if (model.ok()) {
+    loaded.model = *std::move(model);
+  } else {
+    loaded.is_computed = false;
+    CKPT_RETURN_IF_ERROR(
+        loaded.PlanInstead("for a trainer that computes the model", model.status()));
+  }
   return loaded;
 }
 
@@ -147,14 +190,18 @@ Result<ExitCode> RunPlan(Storage& storage, const ListedCheckpoint& checkpoint,
   CKPT_ASSIGN_OR_RETURN(config.mesh, ParseMesh(options.mesh));
   CKPT_ASSIGN_OR_RETURN(const Loaded loaded, Understand(storage, checkpoint, options.assets));
   config.model = loaded.model;
-  CKPT_RETURN_IF_ERROR(
-      trainer::ValidateMesh(config.mesh, config.model.moe ? config.model.moe->num_experts : 0));
-  const train::LoadPlanOptions plan{.threads = options.common.threads > 0 ? options.common.threads
-                                                                          : DefaultThreads()};
+  const train::LoadPlanOptions plan{
+      .threads = options.common.threads > 0 ? options.common.threads : DefaultThreads(),
+      .is_computed = loaded.is_computed};
   CKPT_ASSIGN_OR_RETURN(const std::vector<train::RankLoad> loads,
                         train::PlanLoad(loaded.state.weights, loaded.state.moments, config, plan));
   const bool has_moments = !loaded.state.moments.empty();
-  options.common.json ? PrintJson(loads, has_moments, checkpoint.problems, streams)
+  std::vector<Problem> problems = checkpoint.problems;
+  for (const Problem& warning : loaded.warnings) {
+    if (!options.common.json && !options.common.quiet) cli::PrintProblem(warning, streams);
+    problems.push_back(warning);
+  }
+  options.common.json ? PrintJson(loads, has_moments, problems, streams)
                       : PrintText(loads, has_moments, streams);
   return ExitCode::kDone;
 }

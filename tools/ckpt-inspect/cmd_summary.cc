@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -24,16 +22,6 @@ struct Totals {
   std::uint64_t parameters = 0;  // elements of the model's tensors
   std::map<std::string_view, std::uint64_t> bytes_by_dtype;
 };
-
-// Whether the tensor belongs to the training run rather than the model, by the names that the
-// frameworks use.
-bool IsTrainingState(std::string_view key) {
-  constexpr std::array<std::string_view, 8> kPrefixes = {
-      "optimizer.",  "optim.",        "chained_",   "rng_state",
-      "dataloader.", "lr_scheduler.", "scheduler.", "train_state."};
-  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
-                     [&](std::string_view prefix) { return key.starts_with(prefix); });
-}
 
 Totals AddUp(const CheckpointIndex& index) {
   Totals totals;

@@ -1,5 +1,7 @@
 #include "tools/ckpt-inspect/selection.h"
 
+#include <algorithm>
+#include <array>
 #include <limits>
 
 #include "core/base/glob.h"
@@ -21,6 +23,14 @@ std::vector<const Entry*> Select(std::span<const Entry> entries, const std::stri
 
 bool MatchesGlob(const std::string& key, const std::string& glob) {
   return glob.empty() || ckpt::MatchesGlob(glob, key);
+}
+
+bool IsTrainingState(std::string_view key) {
+  constexpr std::array<std::string_view, 8> kPrefixes = {
+      "optimizer.",  "optim.",        "chained_",   "rng_state",
+      "dataloader.", "lr_scheduler.", "scheduler.", "train_state."};
+  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                     [&](std::string_view prefix) { return key.starts_with(prefix); });
 }
 
 std::vector<const GlobalTensor*> SelectTensors(const CheckpointIndex& index,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/status.h"
@@ -13,6 +14,10 @@ namespace ckpt::inspect {
 
 // Whether `key` matches `glob` by the rule of core/base/glob.h. An empty glob matches all.
 [[nodiscard]] bool MatchesGlob(const std::string& key, const std::string& glob);
+
+// Whether a tensor belongs to the training run rather than the model, by the names that the
+// frameworks use.
+[[nodiscard]] bool IsTrainingState(std::string_view key);
 
 // Sorted by the bytes of the key. The pointers point into `index`.
 [[nodiscard]] std::vector<const GlobalTensor*> SelectTensors(const CheckpointIndex& index,

@@ -7,8 +7,11 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "converters/families/known_namings.h"
 #include "converters/verbs/weight_reader.h"
+#include "core/base/checked_math.h"
 #include "core/checkpoint/read.h"
 #include "core/exec/nest_reader.h"
 #include "core/exec/task_pool.h"
@@ -90,7 +93,11 @@ struct NamedModel {
   static Result<NamedModel> Of(const ModelSource& model, bool is_weights) {
     NamedModel named;
     named.model = &model;
-    CKPT_ASSIGN_OR_RETURN(named.view, ViewModel(model, kTrainerNaming, {}, MixedDtypes::kWiden));
+    if (model.family == nullptr) {
+      named.view = ViewAsStored(model);
+    } else {
+      CKPT_ASSIGN_OR_RETURN(named.view, ViewModel(model, kTrainerNaming, {}, MixedDtypes::kWiden));
+    }
     for (std::size_t t = 0; t < named.view.tensors.size(); ++t) {
       named.positions.emplace(named.view.tensors[t].key, t);
     }
@@ -130,8 +137,10 @@ class RankCounter {
     const TensorRecipe& recipe = model.view.recipes[position];
     Box box = WholeBox(model.view.tensors[position].shape);
     for (std::int64_t row = 0; row < piece.rows; row += step) {
-      box.offsets[0] = piece.row_begin + row;
-      box.sizes[0] = std::min(step, piece.rows - row);
+      if (!box.sizes.empty()) {
+        box.offsets[0] = piece.row_begin + row;
+        box.sizes[0] = std::min(step, piece.rows - row);
+      }
       CKPT_RETURN_IF_ERROR(AddBox(model.model->source().index(), recipe, box));
     }
     const auto elems = static_cast<std::uint64_t>(std::min(step, piece.rows) * piece.row_elems);
@@ -209,6 +218,83 @@ class RankCounter {
   std::uint64_t stored_bytes_ = 0;
 };
 
+// The numbers of a tensor's name.
+struct Place {
+  std::optional<std::int64_t> layer;
+  std::optional<std::int64_t> expert;
+};
+
+std::map<std::string, Place> PlacesOf(const layout::ResolvedLayout& layout) {
+  std::map<std::string, Place> places;
+  for (const layout::ResolvedTensor& tensor : layout.tensors) {
+    Place& place = places[layout.Key(tensor)];
+    for (const layout::Segment& segment : tensor.segments) {
+      if (segment.logical == layout::kZeros) continue;
+      const std::vector<std::string>& axes = layout.logicals[segment.logical].axes;
+      for (std::size_t a = 0; a < segment.places.size(); ++a) {
+        if (segment.places[a].dim != layout::AxisPlace::kInName) continue;
+        if (axes[a] == kLayerAxis) place.layer = segment.places[a].index;
+        if (axes[a] == kExpertAxis) place.expert = segment.places[a].index;
+      }
+    }
+  }
+  return places;
+}
+
+// How a model is divided that the trainer does not compute.
+class StoredUnits {
+ public:
+  explicit StoredUnits(const ModelView& view) : view_(&view), places_(PlacesOf(view.layout)) {
+    for (const auto& [key, place] : places_) {
+      if (place.expert) num_experts_ = std::max(num_experts_, *place.expert + 1);
+    }
+  }
+
+  [[nodiscard]] std::int64_t num_experts() const { return num_experts_; }
+
+  // Those with the experts of one of `ranks` expert ranks.
+  [[nodiscard]] std::vector<UnitSpec> List(int rank, int ranks) const {
+    std::vector<UnitSpec> units;
+    std::optional<std::int64_t> layer;  // of the last unit
+    for (std::size_t t = 0; t < view_->tensors.size(); ++t) {
+      const TargetTensor& tensor = view_->tensors[t];
+      if (view_->derived[t] || IsEmpty(WholeBox(tensor.shape))) continue;
+      const auto found = places_.find(tensor.key);
+      const Place place = found == places_.end() ? Place() : found->second;
+      if (place.expert && *place.expert / (num_experts_ / ranks) != rank) continue;
+      if (!place.layer || place.layer != layer) {
+        units.push_back(
+            {.name = tensor.key, .params = {}, .is_end = !places_.empty() && !place.layer});
+      }
+      layer = place.layer;
+      units.back().params.push_back({.name = tensor.key,
+                                     .shape = tensor.shape,
+                                     .param_class = place.expert ? trainer::ParamClass::kExpert
+                                                                 : trainer::ParamClass::kDense});
+    }
+    return units;
+  }
+
+  // Errors: kResource (the positions in an array of them, divided by the ranks, cannot be counted).
+  [[nodiscard]] Status CheckSizes(int ranks) const {
+    for (const TargetTensor& tensor : view_->tensors) {
+      std::int64_t elems = 0;
+      if (CheckedMul(NumElements(tensor.shape), kMostAligned * ranks, &elems)) continue;
+      return Error(ErrorKind::kResource, "a tensor is too large to be divided by so many ranks")
+          .Tensor(tensor.key)
+          .Actual(fmt::format("{} over {} ranks", FormatDims(tensor.shape), ranks));
+    }
+    return OkStatus();
+  }
+
+ private:
+  static constexpr std::int64_t kMostAligned = 64 * 4;  // elements of an alignment, and room to add
+
+  const ModelView* view_;
+  std::map<std::string, Place> places_;  // by key; none of tensors as they are stored
+  std::int64_t num_experts_ = 0;
+};
+
 // Everything that the ranks with the same experts share.
 struct ExpertRanks {
   std::vector<UnitSpec> units;
@@ -219,9 +305,10 @@ struct ExpertRanks {
 };
 
 Result<ExpertRanks> PlanExpertRanks(const TrainConfig& config, std::span<const NamedModel> models,
-                                    int expert) {
+                                    const StoredUnits* stored, int expert) {
   ExpertRanks ranks;
-  ranks.units = trainer::ListTrainedUnits(config, expert);
+  ranks.units = stored == nullptr ? trainer::ListTrainedUnits(config, expert)
+                                  : stored->List(expert, config.mesh.expert_parallel);
   ranks.plan =
       trainer::PlanShards(ranks.units, Topology(config.mesh, expert), config.plan_options());
   ranks.held_bytes = trainer::PlanTrainingBytes(config.optimizer, ranks.plan).total();
@@ -323,10 +410,24 @@ Result<std::vector<RankLoad>> PlanLoad(const ModelSource& weights,
   }
   const ChunksByRow chunks(weights.source().index());
   const trainer::MeshConfig& mesh = config.mesh;
+  std::optional<StoredUnits> stored;
+  std::int64_t num_experts = config.model.moe ? config.model.moe->num_experts : 0;
+  if (!options.is_computed) {
+    stored.emplace(models.front().view);
+    num_experts = stored->num_experts();
+    if (mesh.expert_parallel > 1 && weights.family == nullptr) {
+      return Error(ErrorKind::kUsage,
+                   "ep divides experts, and no table says which tensors they are")
+          .Hint("ckpt-inspect plan takes what model it is from --hf-assets DIR");
+    }
+    CKPT_RETURN_IF_ERROR(stored->CheckSizes(mesh.world_size));
+  }
+  CKPT_RETURN_IF_ERROR(trainer::ValidateMesh(mesh, num_experts));
   std::vector<RankLoad> loads(static_cast<std::size_t>(mesh.world_size));
   LoadedTensors loaded(models.front());
   for (int expert = 0; expert < mesh.expert_parallel; ++expert) {
-    CKPT_ASSIGN_OR_RETURN(const ExpertRanks shared, PlanExpertRanks(config, models, expert));
+    CKPT_ASSIGN_OR_RETURN(const ExpertRanks shared,
+                          PlanExpertRanks(config, models, stored ? &*stored : nullptr, expert));
     loaded.Add(shared);
     std::vector<int> ranks;
     for (int rank = expert; rank < mesh.world_size; rank += mesh.expert_parallel) {
@@ -354,13 +455,13 @@ Result<std::vector<RankLoad>> PlanLoad(const ModelSource& weights,
           }
         }
       }
-      CKPT_RETURN_IF_ERROR(AddBuffers(config, models, counter));
+      if (!stored) CKPT_RETURN_IF_ERROR(AddBuffers(config, models, counter));
       loads[static_cast<std::size_t>(rank)] = counter.Finish(shared.held_bytes);
       return OkStatus();
     };
     CKPT_RETURN_IF_ERROR(RunTasks(ranks.size(), options.threads, options.stop, plan_rank));
   }
-  CKPT_RETURN_IF_ERROR(loaded.CheckAll(config.model));
+  if (!stored) CKPT_RETURN_IF_ERROR(loaded.CheckAll(config.model));
   for (int rank = 0; rank < mesh.world_size; ++rank) {
     loads[static_cast<std::size_t>(rank)] =
         loads[static_cast<std::size_t>(Representative(mesh, rank))];

@@ -31,6 +31,10 @@ struct RankLoad {
 
 struct LoadPlanOptions {
   int threads = 1;
+  // Whether the trainer computes the model, `config.model`. Otherwise what the layout tables say of
+  // its tensors is enough: a layer, and each tensor outside of layers, is gathered by itself, and
+  // experts have their ranks. Tensors that are taken as they are stored are divided one by one.
+  bool is_computed = true;
   std::stop_token stop = {};
 };
 
@@ -41,10 +45,10 @@ struct LoadPlanOptions {
 //
 // `weights` is what LoadState reads first, `moments` are what the optimizer keeps, if any.
 //
-// REQUIRES: ValidateMesh accepts config.mesh for config.model.
-// Errors: those of ViewModel; kMissing and kShapeMismatch (a parameter of the model is not in the
+// Errors: those of ValidateMesh and ViewModel; kUsage (experts are to be divided, and no table says
+// which tensors they are); kMissing and kShapeMismatch (a parameter of the model is not in the
 // checkpoint, or has another shape), kUnsupported (the model lacks a tensor of the checkpoint),
-// kCoverage, kCancelled.
+// kResource (a tensor too large for so many ranks), kCoverage, kCancelled.
 // Cost: that of every piece of every rank that differs from the others; reads nothing.
 Result<std::vector<RankLoad>> PlanLoad(const ModelSource& weights,
                                        std::span<const ModelSource> moments,

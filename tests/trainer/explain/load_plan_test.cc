@@ -172,19 +172,22 @@ TEST(LoadPlanTest, ShardsNeedEveryElementOnce) {
       const GlobalTensor& tensor = model->source().index().tensors()[position];
       stored += NumBytes(tensor.shape, tensor.dtype);
     }
-    for (const int ranks : {1, 4, 64}) {
-      const auto config = ConfigOf(prepared->model, {.world_size = ranks});
+    for (const MeshConfig& mesh :
+         {MeshConfig(), {.world_size = 4}, {.world_size = 64, .expert_parallel = 8}}) {
+      const auto config = ConfigOf(prepared->model, mesh);
       ASSERT_THAT(config, IsOk());
-      const auto loads = PlanLoad(*model, {}, *config, {});
-      ASSERT_THAT(loads, IsOk());
-      std::uint64_t needed = 0;
-      std::uint64_t bytes = 0;
-      for (const RankLoad& load : *loads) {
-        needed += load.needed_bytes;
-        bytes += load.bytes;
+      for (const bool is_computed : {true, false}) {
+        const auto loads = PlanLoad(*model, {}, *config, {.is_computed = is_computed});
+        ASSERT_THAT(loads, IsOk());
+        std::uint64_t needed = 0;
+        std::uint64_t bytes = 0;
+        for (const RankLoad& load : *loads) {
+          needed += load.needed_bytes;
+          bytes += load.bytes;
+        }
+        EXPECT_EQ(needed, stored) << path;
+        EXPECT_GE(bytes, stored) << path;
       }
-      EXPECT_EQ(needed, stored) << path;
-      EXPECT_GE(bytes, stored) << path;
     }
   }
 }
