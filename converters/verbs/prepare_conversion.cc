@@ -265,9 +265,11 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
                             : PlanTarget(storage, options, *target, view, prepared));
   // Links are not in the plan.
   const std::vector<TargetTensor>& shown = options.link ? view.tensors : planned.plan.tensors;
-  prepared.target_tensors = shown.size();
-  for (const TargetTensor& tensor : shown) {
-    prepared.target_bytes += NumBytes(tensor.shape, tensor.dtype);
+  for (const auto* const tensors : {&shown, &std::as_const(planned.plan.known_tensors)}) {
+    prepared.target_tensors += tensors->size();
+    for (const TargetTensor& tensor : *tensors) {
+      prepared.target_bytes += NumBytes(tensor.shape, tensor.dtype);
+    }
   }
   CKPT_ASSIGN_OR_RETURN(prepared.plan.recipes,
                         RecipesOfPlan(planned.plan, view.tensors, std::move(view.recipes)));

@@ -99,6 +99,10 @@ class Tools:
             assets = ("--hf-assets", model) if source.suffix in SUFFIXES.values() else ()
             report = self.run("ckpt-convert", "convert", *options, *assets, source, target)
             assert report["digest"]["source"] == report["digest"]["target"], f"{source} as {form.name}"
+            for said in (report["source"], report["target"]):
+                summary = self.run("ckpt-inspect", "summary", said["path"])
+                counted = [(figures["tensors"], figures["bytes"]) for figures in (said, summary)]
+                assert counted[0] == counted[1], f"{source} as {form.name}: {counted}"
             source = target
         return source, report
 

@@ -86,7 +86,7 @@ void TellDecisions(const PreparedConversion& prepared, const ConvertCommand& com
   Tell(common, "side files", model.assets.empty() ? "none" : model.assets.string(), streams);
   Tell(common, "target",
        fmt::format("{}: {} tensors in {} chunks, {} files and {} side files",
-                   prepared.to.container->container(), write.tensors.size(), write.items.size(),
+                   prepared.to.container->container(), prepared.target_tensors, write.items.size(),
                    write.files.size(), write.copies.size()),
        streams);
   if (write.compression) {
