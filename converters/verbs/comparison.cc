@@ -189,21 +189,31 @@ Status CompareModels(Storage& storage, const CompareOptions& options, const Mode
   return OkStatus();
 }
 
-// How often the parts of a tensor are stored, at most.
-std::size_t NumCopies(const CheckpointIndex& index, const TensorAsked& asked) {
-  std::size_t most = 1;
-  for (const layout::Nest& nest : asked.recipe.nests) {
-    if (!nest.is_zero_fill()) {
-      most = std::max(most, index.NumCopies(index.tensors()[nest.source]));
-    }
+// How often the parts of each tensor of a side are stored, at most.
+class CopyCounts {
+ public:
+  explicit CopyCounts(const CheckpointIndex& index) {
+    for (const GlobalTensor& tensor : index.tensors()) counts_.push_back(index.NumCopies(tensor));
   }
-  return most;
-}
+
+  [[nodiscard]] std::size_t Of(const TensorAsked& asked) const {
+    std::size_t most = 1;
+    for (const layout::Nest& nest : asked.recipe.nests) {
+      if (!nest.is_zero_fill()) most = std::max(most, counts_[nest.source]);
+    }
+    return most;
+  }
+
+ private:
+  std::vector<std::size_t> counts_;  // by position in the index
+};
 
 void AddCopies(const CheckpointIndex& a, const CheckpointIndex& b, Comparison& comparison) {
+  const CopyCounts counts_a(a);
+  const CopyCounts counts_b(b);
   std::vector<TensorPair> copies;
   for (const TensorPair& pair : comparison.pairs) {
-    const std::size_t count = std::max(NumCopies(a, pair.a), NumCopies(b, pair.b));
+    const std::size_t count = std::max(counts_a.Of(pair.a), counts_b.Of(pair.b));
     for (std::size_t copy = 1; copy < count; ++copy) {
       copies.push_back({.key = fmt::format("{} (copy {})", pair.key, copy + 1),
                         .a = pair.a,

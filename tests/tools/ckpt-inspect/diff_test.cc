@@ -218,8 +218,14 @@ TEST_F(DiffTest, FindsOneFlippedBitInForeignCheckpoints) {
       ASSERT_THAT(place, IsOk());
       FlipBit(place->file, place->offset, 1);
       const Answer answer = Diff(original, copy);
-      FlipBit(place->file, place->offset, 1);
       const std::size_t copies = index.NumCopies(*tensor);
+      if (copies > 1) {
+        cli::StringOutput out;
+        cli::Streams streams{.out = out, .err = out};
+        EXPECT_EQ(RunInspect({"verify", copy.string()}, PosixStorage(), streams),
+                  ExitCode::kDifferent);
+      }
+      FlipBit(place->file, place->offset, 1);
       const std::string key =
           copies > 1 ? fmt::format("{} (copy {})", place->key, copies) : place->key;
       // Several tensors of a torch.save file may show the same bytes.
