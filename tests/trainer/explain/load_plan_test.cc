@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -16,6 +17,7 @@
 #include "converters/families/known_namings.h"
 #include "converters/verbs/convert.h"
 #include "converters/verbs/weight_reader.h"
+#include "core/checkpoint/memory_source.h"
 #include "core/io/forwarding_storage.h"
 #include "core/io/posix_storage.h"
 #include "tests/testing/golden.h"
@@ -152,6 +154,44 @@ TEST(LoadPlanTest, RefusesAModelThatLacksATensor) {
   ASSERT_THAT(config, IsOk());
   config->model.qk_layernorm = false;
   EXPECT_THAT(PlanLoad(*model, {}, *config, {}), FailsWith(ErrorKind::kUnsupported));
+}
+
+// Tensors of names that nobody knows, of which only the metadata are there.
+ModelSource Unknown(const std::map<std::string, Dims>& shapes) {
+  IndexBuilder builder;
+  const FileId file = builder.AddFile("elsewhere");
+  const EncodingId raw = builder.AddEncoding("raw");
+  ModelSource model;
+  for (const auto& [key, shape] : shapes) {
+    builder.AddTensor(key, DType::kUint8, shape);
+    builder.AddChunk(WholeBox(shape), file, raw, 0, NumBytes(shape, DType::kUint8));
+    model.stored.push_back(
+        {.key = key, .position = static_cast<std::uint32_t>(model.stored.size())});
+  }
+  OpenedCheckpoint checkpoint;
+  checkpoint.source = MakePartialSource(builder.Build().value(), {nullptr}).value();
+  model.checkpoint = std::make_shared<const OpenedCheckpoint>(std::move(checkpoint));
+  return model;
+}
+
+TEST(LoadPlanTest, DividesEachTensorOfAnUnknownName) {
+  const ModelSource model = Unknown({{"empty", {0, 2}}, {"matrix", {128, 3}}, {"number", {}}});
+  TrainConfig config;
+  config.mesh.world_size = 2;
+  const auto loads = PlanLoad(model, {}, config, {.is_computed = false});
+  ASSERT_THAT(loads, IsOk());
+  EXPECT_EQ((*loads)[0].bytes, 192U + 1U);
+  EXPECT_EQ((*loads)[1].bytes, 192U);
+  config.mesh.expert_parallel = 2;
+  EXPECT_THAT(PlanLoad(model, {}, config, {.is_computed = false}), FailsWith(ErrorKind::kUsage));
+}
+
+TEST(LoadPlanTest, RefusesATensorThatManyRanksCannotCount) {
+  const ModelSource model = Unknown({{"huge", {1, std::int64_t{1} << 50}}});
+  TrainConfig config;
+  EXPECT_THAT(PlanLoad(model, {}, config, {.is_computed = false}), IsOk());
+  config.mesh.world_size = 1000;
+  EXPECT_THAT(PlanLoad(model, {}, config, {.is_computed = false}), FailsWith(ErrorKind::kResource));
 }
 
 // Together the ranks read everything once, whatever divides the checkpoint and the run.
