@@ -32,8 +32,7 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
     CrashStorage disk;
     ASSERT_THAT(WriteSource(disk, GetParam(), 1, kHidden, "/source"), IsOk());
     if (GetParam().overwrites) {
-      Flow old = GetParam();
-      old.files = old.old_files;
+      const Flow old = OldOf(GetParam());
       ASSERT_THAT(WriteSource(disk, old, 2, kHidden, "/other"), IsOk());
       ASSERT_THAT(Run(disk, OptionsOf(old, "/other", kTarget)), IsOk());
       const auto old_digest = ReadCheckpoint(disk, kTarget);
@@ -175,77 +174,7 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
   std::unordered_set<std::string> distinct_staging_;
 };
 
-const std::vector<Flow> kFlows = {
-    {.name = "ToFsdp"},
-    {.name = "ToFsdpOverwriting", .overwrites = true},
-    {.name = "ToFsdpCompressed", .zstd_level = 3},
-    {.name = "ToFsdpParity", .parity_group = 2},
-    {.name = "ToFsdpByWorkers", .workers = 3},
-    {.name = "ToFsdpCompressedByWorkers", .zstd_level = 3, .workers = 2},
-    {.name = "ToFsdpParityByWorkers", .parity_group = 2, .workers = 2},
-    {.name = "ToFsdp2", .to = "fsdp2"},
-    {.name = "ToFsdp2Overwriting", .to = "fsdp2", .overwrites = true},
-    {.name = "ToFsdp2ByWorkers", .to = "fsdp2", .workers = 2},
-    {.name = "ToDcp", .to = "dcp"},
-    {.name = "ToTorchDist", .to = "torch_dist"},
-    {.name = "ToTorchDistByWorkers", .to = "torch_dist", .workers = 2},
-    {.name = "ToBridgeTreeOverwriting",
-     .to = "torch_dist",
-     .forms = {{"tree", "megatron-bridge"}},
-     .overwrites = true},
-    {.name = "ToHf", .to = "hf"},
-    {.name = "ToHfOverwriting", .to = "hf", .overwrites = true},
-    {.name = "ToHfParity", .to = "hf", .parity_group = 2},
-    {.name = "ToHfByWorkersOverwriting", .to = "hf", .workers = 2, .overwrites = true},
-    {.name = "ToSafetensors", .to = "safetensors"},
-    {.name = "ToSafetensorsByWorkersOverwriting",
-     .to = "safetensors",
-     .workers = 2,
-     .overwrites = true},
-    {.name = "ToHdf5", .to = "hdf5"},
-    {.name = "ToHdf5Overwriting", .to = "hdf5", .overwrites = true},
-    {.name = "ToHdf5Compressed", .to = "hdf5", .zstd_level = 3},
-    {.name = "ToHdf5ByWorkers", .to = "hdf5", .workers = 2},
-    {.name = "ToHdf5Link", .to = "hdf5", .links = true},
-    {.name = "ToHdf5LinkOverwriting", .to = "hdf5", .links = true, .overwrites = true},
-    {.name = "ToHdf5Files", .to = "hdf5", .files = 2},
-    {.name = "ToHdf5FilesByWorkers", .to = "hdf5", .workers = 2, .files = 2},
-    {.name = "ToHdf5FilesOverwriting", .to = "hdf5", .files = 2, .overwrites = true},
-    {.name = "ToHdf5FilesOverwritingAsMany",
-     .to = "hdf5",
-     .files = 2,
-     .overwrites = true,
-     .old_files = 2},
-    {.name = "ToHdf5FilesOverwritingMore",
-     .to = "hdf5",
-     .files = 2,
-     .overwrites = true,
-     .old_files = 3},
-    {.name = "ToHdf5OverwritingFiles", .to = "hdf5", .overwrites = true, .old_files = 2},
-    {.name = "ToTorchSave", .to = "torch_save"},
-    {.name = "ToTorchSaveOverwriting", .to = "torch_save", .overwrites = true},
-    {.name = "ToTorchSaveByWorkers", .to = "torch_save", .workers = 2},
-    {.name = "Repair", .parity_group = 2, .repairs = true},
-    {.name = "RunToFsdp", .run = "torch_dist"},
-    {.name = "RunToFsdp2", .to = "fsdp2", .run = "torch_dist"},
-    {.name = "RunToTorchDist", .to = "torch_dist", .run = "fsdp_dtensor"},
-    {.name = "RunToTorchDistOverwriting",
-     .to = "torch_dist",
-     .run = "fsdp_dtensor",
-     .overwrites = true},
-    {.name = "RunToTorchDistByWorkers", .to = "torch_dist", .run = "fsdp_dtensor", .workers = 2},
-    {.name = "RunToTorchDistInModelSpace",
-     .to = "torch_dist",
-     .run = "fsdp_dtensor",
-     .forms = {{"optimizer-form", "fully_sharded_model_space"}}},
-    {.name = "RunToTorchDistInBuffers",
-     .to = "torch_dist",
-     .run = "fsdp_dtensor",
-     .forms = {{"optimizer-form", "dp_reshardable"}}},
-    {.name = "RunToHdf5", .to = "hdf5", .run = "fsdp_dtensor"},
-    {.name = "RunToTorchSave", .to = "torch_save", .run = "torch_dist"}};
-
-INSTANTIATE_TEST_SUITE_P(Flows, CrashStatesTest, ::testing::ValuesIn(kFlows),
+INSTANTIATE_TEST_SUITE_P(Flows, CrashStatesTest, ::testing::ValuesIn(Flows()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST_P(CrashStatesTest, LeaveTheOldOrTheNewCheckpointNeverAMixture) {

@@ -1,5 +1,8 @@
 #include "tests/reliability/flows.h"
 
+#include <algorithm>
+#include <initializer_list>
+
 #include "formats/registry/registry.h"
 #include "tests/reliability/small_model.h"
 #include "tests/trainer/run/small_session.h"
@@ -47,12 +50,95 @@ Status Repair(Storage& storage, const ConvertOptions& options) {
       {"repair", options.source.string(), "-o", options.target.string(), "--threads", "1"}, storage,
       streams);
   if (code == cli::ExitCode::kDone) return OkStatus();
-  return Error(ErrorKind::kIo, out.text() + err.text()).File(options.source.string());
+  const std::string said = out.text() + err.text();
+  // What the error names is part of its text here.
+  const bool names_file = std::ranges::any_of(
+      std::initializer_list<std::string>{options.source.parent_path().string(), ".distcp"},
+      [&](const std::string& name) { return said.find(name) != std::string::npos; });
+  return Error(ErrorKind::kIo, said).File(names_file ? "named" : "");
 }
 
 }  // namespace
 
 void PrintTo(const Flow& flow, std::ostream* os) { *os << flow.name; }
+
+const std::vector<Flow>& Flows() {
+  static const std::vector<Flow> flows = {
+      {.name = "ToFsdp"},
+      {.name = "ToFsdpOverwriting", .overwrites = true},
+      {.name = "ToFsdpCompressed", .zstd_level = 3},
+      {.name = "ToFsdpParity", .parity_group = 2},
+      {.name = "ToFsdpByWorkers", .workers = 3},
+      {.name = "ToFsdpCompressedByWorkers", .zstd_level = 3, .workers = 2},
+      {.name = "ToFsdpParityByWorkers", .parity_group = 2, .workers = 2},
+      {.name = "ToFsdp2", .to = "fsdp2"},
+      {.name = "ToFsdp2Overwriting", .to = "fsdp2", .overwrites = true},
+      {.name = "ToFsdp2ByWorkers", .to = "fsdp2", .workers = 2},
+      {.name = "ToDcp", .to = "dcp"},
+      {.name = "ToTorchDist", .to = "torch_dist"},
+      {.name = "ToTorchDistByWorkers", .to = "torch_dist", .workers = 2},
+      {.name = "ToBridgeTreeOverwriting",
+       .to = "torch_dist",
+       .forms = {{"tree", "megatron-bridge"}},
+       .overwrites = true},
+      {.name = "ToHf", .to = "hf"},
+      {.name = "ToHfOverwriting", .to = "hf", .overwrites = true},
+      {.name = "ToHfParity", .to = "hf", .parity_group = 2},
+      {.name = "ToHfByWorkersOverwriting", .to = "hf", .workers = 2, .overwrites = true},
+      {.name = "ToSafetensors", .to = "safetensors"},
+      {.name = "ToSafetensorsByWorkersOverwriting",
+       .to = "safetensors",
+       .workers = 2,
+       .overwrites = true},
+      {.name = "ToHdf5", .to = "hdf5"},
+      {.name = "ToHdf5Overwriting", .to = "hdf5", .overwrites = true},
+      {.name = "ToHdf5Compressed", .to = "hdf5", .zstd_level = 3},
+      {.name = "ToHdf5ByWorkers", .to = "hdf5", .workers = 2},
+      {.name = "ToHdf5Link", .to = "hdf5", .links = true},
+      {.name = "ToHdf5LinkOverwriting", .to = "hdf5", .links = true, .overwrites = true},
+      {.name = "ToHdf5Files", .to = "hdf5", .files = 2},
+      {.name = "ToHdf5FilesByWorkers", .to = "hdf5", .workers = 2, .files = 2},
+      {.name = "ToHdf5FilesOverwriting", .to = "hdf5", .files = 2, .overwrites = true},
+      {.name = "ToHdf5FilesOverwritingAsMany",
+       .to = "hdf5",
+       .files = 2,
+       .overwrites = true,
+       .old_files = 2},
+      {.name = "ToHdf5FilesOverwritingMore",
+       .to = "hdf5",
+       .files = 2,
+       .overwrites = true,
+       .old_files = 3},
+      {.name = "ToHdf5OverwritingFiles", .to = "hdf5", .overwrites = true, .old_files = 2},
+      {.name = "ToTorchSave", .to = "torch_save"},
+      {.name = "ToTorchSaveOverwriting", .to = "torch_save", .overwrites = true},
+      {.name = "ToTorchSaveByWorkers", .to = "torch_save", .workers = 2},
+      {.name = "Repair", .parity_group = 2, .repairs = true},
+      {.name = "RunToFsdp", .run = "torch_dist"},
+      {.name = "RunToFsdp2", .to = "fsdp2", .run = "torch_dist"},
+      {.name = "RunToTorchDist", .to = "torch_dist", .run = "fsdp_dtensor"},
+      {.name = "RunToTorchDistOverwriting",
+       .to = "torch_dist",
+       .run = "fsdp_dtensor",
+       .overwrites = true},
+      {.name = "RunToTorchDistByWorkers", .to = "torch_dist", .run = "fsdp_dtensor", .workers = 2},
+      {.name = "RunToTorchDistInModelSpace",
+       .to = "torch_dist",
+       .run = "fsdp_dtensor",
+       .forms = {{"optimizer-form", "fully_sharded_model_space"}}},
+      {.name = "RunToTorchDistInBuffers",
+       .to = "torch_dist",
+       .run = "fsdp_dtensor",
+       .forms = {{"optimizer-form", "dp_reshardable"}}},
+      {.name = "RunToHdf5", .to = "hdf5", .run = "fsdp_dtensor"},
+      {.name = "RunToTorchSave", .to = "torch_save", .run = "torch_dist"}};
+  return flows;
+}
+
+Flow OldOf(Flow flow) {
+  flow.files = flow.old_files;
+  return flow;
+}
 
 Status WriteSource(Storage& storage, const Flow& flow, std::uint64_t seed, int hidden,
                    const Path& path) {

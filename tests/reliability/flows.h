@@ -1,4 +1,4 @@
-// Conversions that must survive failures, as one table has them.
+// Conversions that must survive failures: the one table of them.
 #ifndef CKPT_TESTS_RELIABILITY_FLOWS_H_
 #define CKPT_TESTS_RELIABILITY_FLOWS_H_
 
@@ -7,6 +7,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "converters/verbs/convert.h"
 #include "core/checkpoint/chosen_forms.h"
@@ -29,6 +30,12 @@ struct Flow {
   int old_files = 0;        // beside that one
 };
 void PrintTo(const Flow& flow, std::ostream* os);
+
+// The writers, and every way of sharing, packing, replacing and publishing their files: one more of
+// these is tried by every suite of them.
+const std::vector<Flow>& Flows();
+// What made the target that a flow overwrites.
+Flow OldOf(Flow flow);
 
 // What is converted: number `seed` of its kind, its matrices of this size if it is a model.
 Status WriteSource(Storage& storage, const Flow& flow, std::uint64_t seed, int hidden,

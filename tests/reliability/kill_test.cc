@@ -4,15 +4,21 @@
 #include <chrono>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <boost/filesystem/operations.hpp>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "core/io/posix_storage.h"
+#include "formats/registry/registry.h"
 #include "tests/reliability/fast_dir.h"
+#include "tests/reliability/flow_site.h"
+#include "tests/reliability/flows.h"
 #include "tests/reliability/killed_process.h"
 #include "tests/reliability/small_model.h"
 #include "tests/reliability/suite.h"
@@ -21,81 +27,120 @@
 namespace ckpt::testing {
 namespace {
 
-// A program that is killed, and what must hold then. A new one (a training run, say) is one more of
-// these.
-struct KilledFlow {
-  std::string name;
-  Command command;
-  Command again;                         // goes on after a kill
-  std::function<void()> prepare;         // what is there before
-  std::function<Status()> check_killed;  // old or new, whole
-  std::function<Status()> check_done;    // after `again`
-};
-
+// Flows by the programs themselves, which are killed.
 class KillTest : public ::testing::Test {
  protected:
-  KillTest() {
-    EXPECT_THAT(WriteSmallModel(storage_, dir() / "hf", {}), IsOk());
-    EXPECT_THAT(WriteSmallModel(storage_, dir() / "other", {.seed = 2}), IsOk());
+  void Create(const Flow& flow) {
+    auto site = FlowSite::Create(PosixStorage(), flow, kHidden, dir_.path());
+    ASSERT_THAT(site, IsOk());
+    site_.emplace(*std::move(site));
   }
 
-  [[nodiscard]] const Path& dir() const { return dir_.path(); }
-  // Alone in its directory: some targets have files beside them.
-  [[nodiscard]] Path target() const { return dir() / "made" / "target"; }
+  [[nodiscard]] FlowSite& site() { return *site_; }
 
-  Command ConvertTo(const Path& to, const std::string& source,
-                    std::vector<std::string> options = {}) {
-    options.insert(options.end(), {"--files", "2"});
-    return ConvertBy("hf-to-fsdp", to, source, options);
+  // What a user types.
+  static Command Repair(const ConvertOptions& options) {
+    return {CKPT_INSPECT_PROGRAM, "repair", options.source.string(), "-o", options.target.string(),
+            "--threads",          "2"};
   }
 
-  Command ConvertBy(const std::string& verb, const Path& to, const std::string& source,
-                    const std::vector<std::string>& options = {}) {
-    Command command = {
-        CKPT_CONVERT_PROGRAM, verb, (dir() / source).string(), to.string(), "--quiet",
-        "--threads",          "2"};
-    command.insert(command.end(), options.begin(), options.end());
+  static Command Convert(const ConvertOptions& options) {
+    const std::string to(options.to.container->name);
+    Command command = {CKPT_CONVERT_PROGRAM};
+    const Command verb = options.link ? Command{"to-" + to} : Command{"convert", "--to", to};
+    command.insert(command.end(), verb.begin(), verb.end());
+    const auto add = [&](const std::string& option, const std::string& value = {}) {
+      command.push_back(option);
+      if (!value.empty()) command.push_back(value);
+    };
+    if (options.files > 0) add("--files", fmt::format("{}", options.files));
+    if (options.zstd_level) add("--compress", fmt::format("zstd:{}", *options.zstd_level));
+    if (options.parity_group > 0) add("--parity", fmt::format("{}", options.parity_group));
+    for (const auto& [name, value] : options.to.forms) add("--" + name, value);
+    if (options.link) add("--link");
+    if (options.overwrite) add("--overwrite");
+    if (options.resume) add("--resume");
+    if (options.worker) {
+      add("--worker", fmt::format("{}/{}", options.worker->number, options.worker->count));
+    }
+    if (options.finalize) add("--finalize");
+    command.insert(command.end(),
+                   {"--quiet", "--threads", "2", options.source.string(), options.target.string()});
     return command;
   }
 
-  Tree RunForTree(const Command& command, const Path& to) {
-    const auto end = RunAndKill(command, {});
-    EXPECT_THAT(end, IsOk());
-    EXPECT_EQ(end->exit_code, 0) << end->output;
-    const auto tree = ReadTree(storage_, to);
-    EXPECT_THAT(tree, IsOk());
-    return *tree;
+  // Those of the flow's workers, and the one that completes their work.
+  std::vector<Command> Shared(ConvertOptions options) {
+    std::vector<Command> commands;
+    for (int number = 0; number < site().flow().workers; ++number) {
+      options.worker = WorkerId{.number = number, .count = site().flow().workers};
+      commands.push_back(Convert(options));
+    }
+    options.worker.reset();
+    options.finalize = true;
+    commands.push_back(Convert(options));
+    return commands;
   }
 
-  void Clean() { EXPECT_THAT(storage_.RemoveAll(target().parent_path()), IsOk()); }
-
-  // The target is one of the trees, or nothing if that is allowed.
-  Status CheckTarget(const std::vector<const Tree*>& allowed, bool may_be_absent) {
-    if (!boost::filesystem::exists(target())) {
-      return may_be_absent ? OkStatus() : Error(ErrorKind::kMissing, "the checkpoint is gone");
-    }
-    CKPT_RETURN_IF_ERROR(ReadCheckpoint(storage_, target()).status());
-    CKPT_ASSIGN_OR_RETURN(const Tree tree, ReadTree(storage_, target()));
-    if (std::any_of(allowed.begin(), allowed.end(), [&](const Tree* t) { return *t == tree; })) {
-      return OkStatus();
-    }
-    return Error(ErrorKind::kValueMismatch, "a mixture is there");
+  std::vector<Command> Commands(const ConvertOptions& options) {
+    if (site().flow().repairs) return {Repair(options)};
+    if (site().flow().workers > 0) return Shared(options);
+    return {Convert(options)};
   }
 
-  // At `steps` steps, evenly spread over the run, and after `delays` random times.
-  void Kill(const KilledFlow& flow, int steps, int delays) {
-    Suite suite("kill -9, " + flow.name);
+  // One after the other until one fails or is killed: as if they were one program.
+  static Result<ProcessEnd> Run(const std::vector<Command>& commands, KillPoint point = {}) {
+    ProcessEnd all;
+    for (const Command& command : commands) {
+      CKPT_ASSIGN_OR_RETURN(const ProcessEnd end, RunAndKill(command, point));
+      all = {.killed = end.killed,
+             .exit_code = end.exit_code,
+             .time = all.time + end.time,
+             .steps = all.steps + end.steps,
+             .output = all.output + end.output};
+      if (end.exit_code != 0) break;
+      if (point.at_step) *point.at_step -= end.steps;
+      if (point.after) *point.after -= end.time;
+    }
+    return all;
+  }
+
+  // Whatever the first run came to.
+  Result<ProcessEnd> GoOn() {
+    ConvertOptions options = site().recovery_options();
+    if (site().flow().repairs) {  // it replaces nothing
+      if (boost::filesystem::exists(site().target())) return ProcessEnd{.exit_code = 0};
+      return Run({Repair(options)});
+    }
+    if (site().flow().workers == 0) return Run({Convert(options)});
+    options.resume = false;
+    // Those that have finished are refused, and so are all when their work is one already.
+    ProcessEnd end;
+    for (const Command& command : Shared(options)) {
+      CKPT_ASSIGN_OR_RETURN(end, Run({command}));
+    }
+    if (end.exit_code == 0 || end.output.find(kNoWorkers) == std::string::npos) return end;
+    return Run({Convert(options)});
+  }
+
+  // At `steps` steps, evenly spread over the run, and after `delays` random times. `prepare` comes
+  // before each run.
+  void Kill(const std::string& name, const ConvertOptions& options,
+            const std::function<void()>& prepare, int steps, int delays) {
+    Suite suite("kill -9, " + name);
     std::mt19937_64 rng(TestSeed(kDefaultSeed));
-    flow.prepare();
-    const auto traced = RunAndKill(flow.command, {.at_step = std::numeric_limits<int>::max()});
-    flow.prepare();
-    const auto whole = RunAndKill(flow.command, {});
+    const std::vector<Command> commands = Commands(options);
+    prepare();
+    const auto traced = Run(commands, {.at_step = std::numeric_limits<int>::max()});
+    prepare();
+    const auto whole = Run(commands);
     ASSERT_THAT(whole, IsOk());
     ASSERT_EQ(whole->exit_code, 0) << whole->output;
+    ASSERT_THAT(site().Check(true), IsOk());
     int done_before = 0;
     const auto kill = [&](const KillPoint& point, const std::string& where) {
-      flow.prepare();
-      const auto end = RunAndKill(flow.command, point);
+      prepare();
+      const auto end = Run(commands, point);
       ASSERT_THAT(end, IsOk());
       if (!end->killed) {
         ++done_before;
@@ -103,13 +148,13 @@ class KillTest : public ::testing::Test {
       } else {
         suite.Count();
       }
-      if (const Status status = flow.check_killed(); !status.ok()) {
+      if (const Status status = CheckKilled(!end->killed); !status.ok()) {
         suite.Fail(where + ": " + status.ToString());
       }
-      const auto again = RunAndKill(flow.again, {});
+      const auto again = GoOn();
       ASSERT_THAT(again, IsOk());
       if (again->exit_code != 0) suite.Fail(where + ": the next run fails: " + again->output);
-      if (const Status status = flow.check_done(); !status.ok()) {
+      if (const Status status = site().Check(true); !status.ok()) {
         suite.Fail(where + ", next run: " + status.ToString());
       }
     };
@@ -131,111 +176,50 @@ class KillTest : public ::testing::Test {
     suite.Note(fmt::format("{} more runs ended before their time", done_before));
   }
 
-  void Kill(const KilledFlow& flow) {
+  void Kill(const std::string& name, const ConvertOptions& options,
+            const std::function<void()>& prepare) {
     if (IsLongRun()) {
-      Kill(flow, 400, 400);
+      Kill(name, options, prepare, 400, 400);
     } else {
-      Kill(flow, 45, 40);
+      Kill(name, options, prepare, 14, 6);
     }
   }
 
-  Storage& storage_ = PosixStorage();
-
  private:
+  static constexpr int kHidden = 32;
+  static constexpr char kNoWorkers[] = "no worker has written here";
+
+  // Old or new, and every byte of it.
+  Status CheckKilled(bool must_be_new) {
+    CKPT_RETURN_IF_ERROR(site().Check(must_be_new));
+    if (!boost::filesystem::exists(site().target())) return OkStatus();
+    return ReadCheckpoint(PosixStorage(), site().target()).status();
+  }
+
   FastDir dir_;
+  std::optional<FlowSite> site_;
 };
 
-TEST_F(KillTest, AFreshConversionIsThereWholeOrNotAtAll) {
-  const Tree expected = RunForTree(ConvertTo(dir() / "expected", "hf"), dir() / "expected");
-  Kill({.name = "fresh conversion",
-        .command = ConvertTo(target(), "hf"),
-        .again = ConvertTo(target(), "hf", {"--resume", "--overwrite"}),
-        .prepare = [&] { Clean(); },
-        .check_killed = [&] { return CheckTarget({&expected}, true); },
-        .check_done = [&] { return CheckTarget({&expected}, false); }});
-}
+class KillFlowTest : public KillTest, public ::testing::WithParamInterface<Flow> {};
+INSTANTIATE_TEST_SUITE_P(Flows, KillFlowTest, ::testing::ValuesIn(Flows()),
+                         [](const auto& test) { return std::string(test.param.name); });
 
-// A target that is one file, which the HDF5 library judges before it gets its name, and one that
-// shows what lies in others, which get their names before.
-TEST_F(KillTest, AFileOfHdf5IsThereWholeOrNotAtAll) {
-  for (const std::vector<std::string>& form :
-       {std::vector<std::string>{}, {"--compress", "zstd:3"}, {"--link"}, {"--files", "2"}}) {
-    std::vector<std::string> again = form;
-    again.insert(again.end(), {"--resume", "--overwrite"});
-    const Path undisturbed = dir() / "expected" / target().filename();
-    const Tree expected = RunForTree(ConvertBy("to-hdf5", undisturbed, "hf", form), undisturbed);
-    const auto all_files = ReadTree(storage_, undisturbed.parent_path());
-    ASSERT_THAT(all_files, IsOk());
-    // A run that was killed at its very end is repeated, and parts have other names then.
-    const Tree replaced = RunForTree(ConvertBy("to-hdf5", undisturbed, "hf", again), undisturbed);
-    const auto replaced_files = ReadTree(storage_, undisturbed.parent_path());
-    ASSERT_THAT(replaced_files, IsOk());
-    Kill({.name = fmt::format("conversion to hdf5{}{}", form.empty() ? "" : " with ",
-                              form.empty() ? "" : form.front()),
-          .command = ConvertBy("to-hdf5", target(), "hf", form),
-          .again = ConvertBy("to-hdf5", target(), "hf", again),
-          .prepare = [&] { Clean(); },
-          .check_killed = [&] { return CheckTarget({&expected}, true); },
-          .check_done = [&]() -> Status {
-            CKPT_RETURN_IF_ERROR(CheckTarget({&expected, &replaced}, false));
-            CKPT_ASSIGN_OR_RETURN(const Tree tree, ReadTree(storage_, target().parent_path()));
-            if (tree == *all_files || tree == *replaced_files) return OkStatus();
-            return Error(ErrorKind::kValueMismatch, "other files lie beside the target");
-          }});
-    ASSERT_THAT(storage_.RemoveAll(undisturbed.parent_path()), IsOk());
-  }
-}
-
-TEST_F(KillTest, AFreshTorchDistIsThereWholeOrNotAtAll) {
-  const std::string verb = "hf-to-torch-dist";
-  const Tree expected = RunForTree(ConvertBy(verb, dir() / "expected", "hf"), dir() / "expected");
-  Kill({.name = "conversion to torch_dist",
-        .command = ConvertBy(verb, target(), "hf"),
-        .again = ConvertBy(verb, target(), "hf", {"--resume", "--overwrite"}),
-        .prepare = [&] { Clean(); },
-        .check_killed = [&] { return CheckTarget({&expected}, true); },
-        .check_done = [&] { return CheckTarget({&expected}, false); }});
-}
-
-TEST_F(KillTest, AnOverwrittenCheckpointIsTheOldOneOrTheNewOne) {
-  const Tree old = RunForTree(ConvertTo(dir() / "old", "other"), dir() / "old");
-  const Tree expected = RunForTree(ConvertTo(dir() / "expected", "hf"), dir() / "expected");
-  ASSERT_NE(old, expected);
-  Kill({.name = "overwrite",
-        .command = ConvertTo(target(), "hf", {"--overwrite"}),
-        .again = ConvertTo(target(), "hf", {"--resume", "--overwrite"}),
-        .prepare =
-            [&] {
-              Clean();
-              RunForTree(ConvertTo(target(), "other"), target());
-            },
-        .check_killed =
-            [&] {
-              return CheckTarget({&old, &expected}, false);
-            },
-        .check_done = [&] { return CheckTarget({&expected}, false); }});
+TEST_P(KillFlowTest, LeavesTheOldOrTheNewCheckpointNeverAMixture) {
+  Create(GetParam());
+  Kill(GetParam().name, site().options(), [&] { EXPECT_THAT(site().Reset(), IsOk()); });
 }
 
 // The run that is killed goes on where another was killed.
 TEST_F(KillTest, AResumedConversionIsThereWholeOrNotAtAll) {
-  const std::vector<std::string> compress = {"--compress", "zstd:3"};
-  const std::vector<std::string> resume = {"--compress", "zstd:3", "--resume", "--overwrite"};
-  const Tree expected =
-      RunForTree(ConvertTo(dir() / "expected", "hf", compress), dir() / "expected");
-  const auto steps =
-      RunAndKill(ConvertTo(target(), "hf", compress), {.at_step = std::numeric_limits<int>::max()});
+  Create({.name = "resume", .zstd_level = 3});
+  ASSERT_THAT(site().Reset(), IsOk());
+  const auto steps = Run(Commands(site().options()), {.at_step = std::numeric_limits<int>::max()});
   KillPoint halfway = {.after = std::chrono::milliseconds(10)};
   if (steps.ok()) halfway = {.at_step = steps->steps / 2};
-  Kill({.name = "resume",
-        .command = ConvertTo(target(), "hf", resume),
-        .again = ConvertTo(target(), "hf", resume),
-        .prepare =
-            [&] {
-              Clean();
-              EXPECT_THAT(RunAndKill(ConvertTo(target(), "hf", compress), halfway), IsOk());
-            },
-        .check_killed = [&] { return CheckTarget({&expected}, true); },
-        .check_done = [&] { return CheckTarget({&expected}, false); }});
+  Kill("resume", site().recovery_options(), [&] {
+    EXPECT_THAT(site().Reset(), IsOk());
+    EXPECT_THAT(Run(Commands(site().options()), halfway), IsOk());
+  });
 }
 
 }  // namespace
