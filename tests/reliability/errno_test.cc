@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include <boost/filesystem/operations.hpp>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "core/io/posix_storage.h"
 #include "tests/reliability/fast_dir.h"
+#include "tests/reliability/flow_site.h"
 #include "tests/reliability/flows.h"
 #include "tests/reliability/small_foreign.h"
 #include "tests/reliability/small_model.h"
@@ -24,8 +24,6 @@
 
 namespace ckpt::testing {
 namespace {
-
-namespace fs = boost::filesystem;
 
 struct FaultCase {
   const char* name;
@@ -61,7 +59,8 @@ struct Outcome {
   std::string result = {};  // compared with the undisturbed one's
 };
 
-constexpr int kHidden = 16;  // of models: many calls, few bytes
+constexpr int kHidden =
+    32;  // of models: a few pages, which workers can share when they are compressed
 
 class ErrnoTest : public ::testing::Test {
  protected:
@@ -72,8 +71,6 @@ class ErrnoTest : public ::testing::Test {
   }
 
   [[nodiscard]] const Path& dir() const { return dir_.path(); }
-  [[nodiscard]] Path target() const { return dir() / "target"; }
-  [[nodiscard]] Path staging() const { return dir() / "target.ckptkit-partial"; }
 
   using Check = std::function<void(const std::string& where, Suite&)>;
 
@@ -136,56 +133,38 @@ class ErrnoTest : public ::testing::Test {
     }
   }
 
-  // A conversion to `target` by `options`, whose result is compared byte for byte.
-  void FailConversions(const Flow& flow, const ConvertOptions& options,
-                       const std::function<void()>& prepare) {
-    const auto convert = [&](const ConvertOptions& with) { return RunFlow(storage_, flow, with); };
-    ASSERT_THAT(convert(options), IsOk());
-    const Result<Tree> expected = ReadTree(storage_, target());
-    ASSERT_THAT(expected, IsOk());
-    const auto clean = [&] {
-      EXPECT_THAT(storage_.RemoveAll(target()), IsOk());
-      EXPECT_THAT(storage_.RemoveAll(staging()), IsOk());
+  // A flow by `options`, whose result is compared byte for byte. `prepare` comes before each run,
+  // when there is what the flow begins with.
+  void FailFlow(const std::string& name, FlowSite& site, const ConvertOptions& options,
+                const std::function<void()>& prepare) {
+    const auto begin = [&] {
+      EXPECT_THAT(site.Reset(), IsOk());
       prepare();
     };
-    const auto run = [&] { return Outcome{.status = convert(options).status()}; };
+    const auto run = [&] {
+      return Outcome{.status = RunFlow(storage_, site.flow(), options).status()};
+    };
+    const auto check = [&](bool must_be_new, const std::string& where, Suite& suite) {
+      if (const Status status = site.Check(must_be_new); !status.ok()) {
+        suite.Fail(where + ": " + status.ToString());
+      }
+    };
     const auto check_success = [&](const std::string& where, Suite& suite) {
-      if (!fs::exists(target())) suite.Fail(where + ": OK, but nothing is there");
-      CheckTarget(*expected, where, suite);
+      check(true, where + ": OK", suite);
     };
     int failure = 0;
     const auto check_failure = [&](const std::string& where, Suite& suite) {
-      CheckTarget(*expected, where, suite);
+      check(false, where, suite);
       // Every so often the next run goes on from there.
       if (++failure % 16 != 0) return;
-      ConvertOptions again = options;
-      again.resume = true;
-      again.overwrite = true;
-      const Status status = convert(again).status();
+      const Status status = RunFlow(storage_, site.flow(), site.recovery_options()).status();
       if (!status.ok()) suite.Fail(where + ": the next run fails: " + status.ToString());
-      CheckTarget(*expected, where + ", next run", suite);
+      check(true, where + ", next run", suite);
     };
-    // A run has many tensors: then every call fails in one way.
-    const std::size_t stride = flow.run.empty() ? 5 : 2 * kFaults.size();
-    FailEveryCall(flow.name, clean, run, check_success, check_failure, stride);
-  }
-
-  // What was there before is there, or all that is new.
-  void CheckTarget(const Tree& expected, const std::string& where, Suite& suite) {
-    if (!fs::exists(target())) {
-      if (!old_tree_.empty()) suite.Fail(where + ": the old checkpoint is gone");
-      return;
-    }
-    const Result<Tree> tree = ReadTree(storage_, target());
-    const bool is_old = tree.ok() && !old_tree_.empty() && *tree == old_tree_;
-    if (!tree.ok() || (*tree != expected && !is_old)) suite.Fail(where + ": a mixture is there");
-  }
-
-  void WriteTree(const Tree& tree, const Path& directory) {
-    for (const auto& [name, content] : tree) {
-      EXPECT_THAT(storage_.MakeDirectories((directory / name).parent_path()), IsOk());
-      EXPECT_THAT(WriteSmallFile(storage_, directory / name, AsBytes(content)), IsOk());
-    }
+    // Every call fails in one way; runs and workers make many, so half of them do.
+    const std::size_t ways = 2 * kFaults.size();
+    const bool is_short = site.flow().run.empty() && site.flow().workers == 0;
+    FailEveryCall(name, begin, run, check_success, check_failure, is_short ? ways : 2 * ways);
   }
 
   // A verb of ckpt-inspect on checkpoints of these formats. An error of the system must never read
@@ -240,49 +219,28 @@ class ErrnoTest : public ::testing::Test {
     return {.status = Error(ErrorKind::kIo, said).File(names_file ? "named" : "")};
   }
 
-  Tree old_tree_;  // at the target before each run; empty: nothing
-
   Storage& storage_ = PosixStorage();
 
  private:
   FastDir dir_;
 };
 
-// The writers, and every way of sharing, packing and publishing their files.
-const std::vector<Flow> kFlows = {
-    {.name = "ToFsdp"},
-    {.name = "ToFsdpParity", .parity_group = 2},
-    {.name = "ToFsdp2", .to = "fsdp2"},
-    {.name = "ToFsdp2ByWorkers", .to = "fsdp2", .workers = 2},
-    {.name = "ToTorchDist", .to = "torch_dist"},
-    {.name = "ToBridgeTree", .to = "torch_dist", .forms = {{"tree", "megatron-bridge"}}},
-    {.name = "ToHf", .to = "hf"},
-    {.name = "ToHdf5", .to = "hdf5"},
-    {.name = "ToHdf5Compressed", .to = "hdf5", .zstd_level = 3},
-    {.name = "ToHdf5Link", .to = "hdf5", .links = true},
-    {.name = "ToHdf5ByWorkers", .to = "hdf5", .workers = 2},
-    {.name = "ToTorchSave", .to = "torch_save"},
-    {.name = "ToTorchSaveByWorkers", .to = "torch_save", .workers = 2},
-    {.name = "RunToFsdp2", .to = "fsdp2", .run = "torch_dist"},
-    {.name = "RunToTorchDistInBuffers",
-     .to = "torch_dist",
-     .run = "fsdp_dtensor",
-     .forms = {{"optimizer-form", "dp_reshardable"}}}};
-
 class ErrnoFlowTest : public ErrnoTest, public ::testing::WithParamInterface<Flow> {};
-INSTANTIATE_TEST_SUITE_P(Flows, ErrnoFlowTest, ::testing::ValuesIn(kFlows),
+INSTANTIATE_TEST_SUITE_P(Flows, ErrnoFlowTest, ::testing::ValuesIn(Flows()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST_P(ErrnoFlowTest, GivesAClearErrorOrTheSameFiles) {
-  const Flow& flow = GetParam();
-  ASSERT_THAT(WriteSource(storage_, flow, 1, kHidden, dir() / "source"), IsOk());
-  FailConversions(flow, OptionsOf(flow, dir() / "source", target()), [] {});
+  auto site = FlowSite::Create(storage_, GetParam(), kHidden, dir());
+  ASSERT_THAT(site, IsOk());
+  FailFlow(GetParam().name, *site, site->options(), [] {});
 }
 
 // The first run ends two thirds of the way.
 TEST_F(ErrnoTest, ResumingGivesAClearErrorOrTheSameFiles) {
-  ConvertOptions options = HfToFsdp(dir() / "hf", target());
-  options.zstd_level = 3;
+  auto site = FlowSite::Create(storage_, {.name = "resume", .zstd_level = 3}, kHidden, dir());
+  ASSERT_THAT(site, IsOk());
+  ASSERT_THAT(site->Reset(), IsOk());
+  ConvertOptions options = site->options();
   options.verify = false;
   int stop_at = 0;
   {
@@ -290,66 +248,18 @@ TEST_F(ErrnoTest, ResumingGivesAClearErrorOrTheSameFiles) {
     ASSERT_THAT(Convert(storage_, options), IsOk());
     stop_at = static_cast<int>(counter.calls().size()) * 2 / 3;
   }
-  ASSERT_THAT(storage_.RemoveAll(target()), IsOk());
   ConvertOptions resume = options;
   resume.resume = true;
-  FailConversions({.name = "resume"}, resume, [&] {
+  FailFlow("resume", *site, resume, [&] {
     const SyscallFaults kill({.code = EIO, .at = stop_at, .is_sticky = true});
     EXPECT_FALSE(Convert(storage_, options).ok());
   });
-}
-
-// The old checkpoint stays until the new one is whole.
-TEST_F(ErrnoTest, OverwritingGivesAClearErrorOrTheSameFiles) {
-  ASSERT_THAT(WriteSmallModel(storage_, dir() / "other", {.seed = 2, .hidden = kHidden}), IsOk());
-  ConvertOptions old = HfToFsdp(dir() / "other", target());
-  ConvertOptions options = HfToFsdp(dir() / "hf", target());
-  options.overwrite = true;
-  ASSERT_THAT(Convert(storage_, old), IsOk());
-  const Result<Tree> old_tree = ReadTree(storage_, target());
-  ASSERT_THAT(old_tree, IsOk());
-  old_tree_ = *old_tree;
-  FailConversions({.name = "overwrite"}, options, [&] { WriteTree(*old_tree, target()); });
 }
 
 TEST_F(ErrnoTest, VerifyGivesAClearErrorOrTheSameAnswer) { FailInspect("verify", Converted()); }
 
 TEST_F(ErrnoTest, VerifyOfOtherContainersGivesAClearErrorOrTheSameAnswer) {
   FailInspect("verify", OtherContainers());
-}
-
-// A block that cannot be read is rebuilt from parity where that can be done,
-// so what was repaired may differ.
-TEST_F(ErrnoTest, RepairGivesAClearErrorOrTheSameCopy) {
-  ConvertOptions options = HfToFsdp(dir() / "hf", dir() / "damaged");
-  options.parity_group = 2;
-  ASSERT_THAT(Convert(storage_, options), IsOk());
-  const Result<Tree> expected = ReadTree(storage_, dir() / "damaged");
-  ASSERT_THAT(expected, IsOk());
-  const Path release = dir() / "damaged" / "release";
-  ASSERT_THAT(storage_.RemoveAll(release / "hf_assets" / "config.json"), IsOk());
-  std::string data = expected->at("release/__0_0.distcp");
-  data[data.size() / 2] ^= 0x08;
-  ASSERT_THAT(storage_.RemoveAll(release / "__0_0.distcp"), IsOk());
-  ASSERT_THAT(WriteSmallFile(storage_, release / "__0_0.distcp", AsBytes(data)), IsOk());
-  const auto clean = [&] {
-    EXPECT_THAT(storage_.RemoveAll(target()), IsOk());
-    EXPECT_THAT(storage_.RemoveAll(staging()), IsOk());
-  };
-  const auto flow = [&] {
-    Outcome outcome = Inspect(
-        {"repair", (dir() / "damaged").string(), "-o", target().string(), "--threads", "1"});
-    outcome.result.clear();
-    return outcome;
-  };
-  const auto check_success = [&](const std::string& where, Suite& suite) {
-    if (!fs::exists(target())) suite.Fail(where + ": OK, but nothing is there");
-    CheckTarget(*expected, where, suite);
-  };
-  const auto check_failure = [&](const std::string& where, Suite& suite) {
-    CheckTarget(*expected, where, suite);
-  };
-  FailEveryCall("repair", clean, flow, check_success, check_failure);
 }
 
 TEST_F(ErrnoTest, DigestGivesAClearErrorOrTheSameAnswer) { FailInspect("digest", Converted()); }

@@ -72,7 +72,7 @@ Result<bool> IsPart(Storage& storage, const Path& target, const Path& file) {
   };
   Result<bool> is_part = holds_elements();
   if (is_part.ok() && *is_part) return true;
-  if (!is_part.ok() && IsOfSystem(is_part.status().kind())) return is_part;
+  if (!is_part.ok() && IsUnread(is_part.status().kind())) return is_part;
   return Error(ErrorKind::kAlreadyExists,
                "a file beside the target has the name of one of its parts, and is none")
       .File(file.string())

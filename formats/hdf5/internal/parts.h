@@ -19,7 +19,7 @@ namespace ckpt::hdf5 {
 
 // Whether `file`, which lies beside `target`, has one of these names, and was written by this
 // program to hold elements of another file. Errors: kAlreadyExists (it has the name alone: it may
-// be a checkpoint of its own), kIo.
+// be a checkpoint of its own), those of a file that cannot be read.
 Result<bool> IsPart(Storage& storage, const Path& target, const Path& file);
 
 }  // namespace ckpt::hdf5
