@@ -149,8 +149,8 @@ class CrashStatesTest : public ::testing::TestWithParam<Flow> {
   }
 
   void NoteDistinct(Suite& suite) const {
-    suite.Note(fmt::format("{} distinct disks, {} distinct targets, {} operations",
-                           distinct_.size(), verdicts_.size(), ops_.size()));
+    suite.Note(fmt::format("{} disks, {} targets, {} operations", distinct_.size(),
+                           verdicts_.size(), ops_.size()));
   }
 
   static std::size_t RecoveryStride() { return IsLongRun() ? 20 : 50; }

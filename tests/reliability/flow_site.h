@@ -14,8 +14,8 @@ namespace ckpt::testing {
 
 class FlowSite {
  public:
-  // Writes the source, its matrices of size `hidden` if it is a model, and runs the flow once to
-  // see what it makes.
+  // Writes the source, its matrices of size `hidden` if it is a model, and what was at the target
+  // before. Runs the flow to see what it makes, and what it makes of that: `Reset` comes next.
   static Result<FlowSite> Create(Storage& storage, const Flow& flow, int hidden,
                                  const Path& directory);
 

@@ -303,8 +303,8 @@ class TrainCrashStatesTest : public ::testing::TestWithParam<Case> {
   }
 
   void NoteDistinct(const Run& run, Suite& suite) const {
-    suite.Note(fmt::format("{} distinct disks, {} distinct roots, {} operations", distinct_.size(),
-                           verdicts_.size(), run.ops.size()));
+    suite.Note(fmt::format("{} disks, {} roots, {} operations", distinct_.size(), verdicts_.size(),
+                           run.ops.size()));
   }
 
  private:
