@@ -8,6 +8,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -29,15 +30,17 @@ namespace {
 struct Case {
   const char* format;
   bool is_async = false;
+  bool is_of_bridge = false;  // with the files of Megatron-Bridge
 };
 // For the lines of the report: " as hdf5 in the background".
 std::string Described(const Case& c) {
-  const bool is_usual = std::string_view(c.format) == "fsdp_dtensor";
-  return (is_usual ? "" : fmt::format(" as {}", c.format)) +
+  const std::string_view form = c.is_of_bridge ? "Bridge" : c.format;
+  return (form == "fsdp_dtensor" ? "" : fmt::format(" as {}", form)) +
          (c.is_async ? " with saves in the background" : "");
 }
 std::string NameOf(const Case& c) {
-  return fmt::format("{}{}", c.format, c.is_async ? "InTheBackground" : "AtOnce");
+  return fmt::format("{}{}{}", c.format, c.is_of_bridge ? "OfBridge" : "",
+                     c.is_async ? "InTheBackground" : "AtOnce");
 }
 void PrintTo(const Case& c, std::ostream* os) { *os << NameOf(c); }
 
@@ -102,11 +105,17 @@ class TrainKillTest : public KilledTraining, public ::testing::WithParamInterfac
  protected:
   // Keeps two checkpoints; goes on from what `root` holds.
   [[nodiscard]] Command Train(const Path& root) const {
-    Command command = KilledTraining::Train(
-        root, {"num_layers=1", "hidden_size=8", "ffn_hidden_size=12", "num_attention_heads=2",
-               "vocab_size=11", "keep_checkpoints=2", "load=" + root.string(),
-               fmt::format("save_format={}", GetParam().format),
-               fmt::format("async_save={}", GetParam().is_async)});
+    std::vector<std::string> settings = {"num_layers=1",
+                                         "hidden_size=8",
+                                         "ffn_hidden_size=12",
+                                         "num_attention_heads=2",
+                                         "vocab_size=11",
+                                         "keep_checkpoints=2",
+                                         "load=" + root.string(),
+                                         fmt::format("save_format={}", GetParam().format),
+                                         fmt::format("async_save={}", GetParam().is_async)};
+    if (GetParam().is_of_bridge) settings.emplace_back("tree=megatron-bridge");
+    Command command = KilledTraining::Train(root, std::move(settings));
     command.emplace_back("--print-state-digest");
     return command;
   }
@@ -121,8 +130,9 @@ class TrainKillTest : public KilledTraining, public ::testing::WithParamInterfac
 INSTANTIATE_TEST_SUITE_P(Saves, TrainKillTest,
                          ::testing::Values(Case{"fsdp_dtensor"}, Case{"fsdp_dtensor", true},
                                            Case{"torch_dist"}, Case{"torch_dist", true},
-                                           Case{"fsdp2"}, Case{"fsdp2", true}, Case{"hdf5"},
-                                           Case{"hdf5", true}),
+                                           Case{"torch_dist", false, true},
+                                           Case{"torch_dist", true, true}, Case{"fsdp2"},
+                                           Case{"fsdp2", true}, Case{"hdf5"}, Case{"hdf5", true}),
                          [](const auto& test) { return NameOf(test.param); });
 
 // One run, killed again and again until it gets to its end; and then from the start.
