@@ -138,13 +138,11 @@ class KillTest : public ::testing::Test {
     ASSERT_EQ(whole->exit_code, 0) << whole->output;
     ASSERT_THAT(site().Check(true), IsOk());
     std::chrono::microseconds time = whole->time;  // of the fastest run so far
-    int done_before = 0;
     const auto kill = [&](const KillPoint& point, const std::string& where) {
       prepare();
       const auto end = Run(commands, point);
       ASSERT_THAT(end, IsOk());
       if (!end->killed) {
-        ++done_before;
         time = std::min(time, end->time);
         if (end->exit_code != 0) suite.Fail(where + ": fails by itself: " + end->output);
       } else {
@@ -174,7 +172,6 @@ class KillTest : public ::testing::Test {
       const std::chrono::microseconds after(rng() % static_cast<std::uint64_t>(time.count() + 1));
       kill({.after = after}, fmt::format("after {} us", after.count()));
     }
-    suite.Note(fmt::format("{} more runs ended before their time", done_before));
   }
 
   void Kill(const std::string& name, const ConvertOptions& options,
