@@ -184,7 +184,8 @@ Result<ConvertReport> RunWorker(Storage& storage, const PreparedConversion& prep
                         EnterAsWorker(storage, staging, *options.worker, prepared.plan));
   std::vector<bool> own = TensorsOf(prepared.plan.write, *options.worker);
   CKPT_ASSIGN_OR_RETURN(ConvertReport report, BeginReport(prepared));
-  report.worker_tensors = static_cast<std::size_t>(std::ranges::count(own, true));
+  report.worker = {.tensors = static_cast<std::size_t>(std::ranges::count(own, true)),
+                   .of_tensors = own.size()};
   CKPT_ASSIGN_OR_RETURN(
       const ExecuteResult executed,
       Execute(prepared.plan, prepared.model.source(), storage, staging,

@@ -81,6 +81,13 @@ struct PreparedConversion {
   std::vector<Problem> warnings;   // what the user should know of source and result
 };
 
+// What a worker wrote, and all workers together write: small tensors whose elements the plan has are
+// left to whoever publishes.
+struct WorkerShare {
+  std::size_t tensors = 0;
+  std::size_t of_tensors = 0;
+};
+
 struct ConvertReport {
   std::string source_format;
   std::string target_format;
@@ -94,7 +101,7 @@ struct ConvertReport {
   std::uint64_t parity_bytes = 0;
   std::uint64_t cast_overflows = 0;
   std::size_t resumed_tensors = 0;
-  std::optional<std::size_t> worker_tensors = {};  // of a worker: how many are its own
+  std::optional<WorkerShare> worker = {};  // of a worker
   // XXH3 of the model as `digest --as hf` gives it, or of the tensors as `digest` does if they keep
   // their keys; empty without verification.
   std::string source_digest;

@@ -117,10 +117,11 @@ std::string ReportJson(const ConvertReport& report, const ConvertCommand& comman
     json.Key("parity").BeginObject().Key("group").Int(command.options.parity_group);
     json.Key("files").Int(report.parity_files).Key("bytes").Int(report.parity_bytes).End();
   }
-  if (report.worker_tensors) {
+  if (report.worker) {
     const WorkerId& worker = *command.options.worker;
     json.Key("worker").BeginObject().Key("number").Int(worker.number);
-    json.Key("count").Int(worker.count).Key("tensors").Int(*report.worker_tensors).End();
+    json.Key("count").Int(worker.count).Key("tensors").Int(report.worker->tensors);
+    json.Key("of_tensors").Int(report.worker->of_tensors).End();
   }
   json.Key("peak_rss").Int(PeakRssBytes());
   json.Key("resumed_tensors").Int(report.resumed_tensors);
@@ -147,7 +148,7 @@ void PrintWorkerSummary(const ConvertReport& report, const WorkerId& worker, dou
       fmt::format("worker {} of {} wrote {} of {} tensors, {} in {:.1f} s, peak memory {}; "
                   "--finalize publishes "
                   "the target when all have\n",
-                  worker.number, worker.count, *report.worker_tensors, report.target_tensors,
+                  worker.number, worker.count, report.worker->tensors, report.worker->of_tensors,
                   FormatByteSize(report.bytes_written), seconds, FormatByteSize(PeakRssBytes())));
 }
 
@@ -223,7 +224,7 @@ Result<ExitCode> RunConvert(const ConvertCommand& command, Streams& streams) {
   TellWarnings(report->warnings, command.common, streams);
   if (command.common.json) {
     streams.out.Write(ReportJson(*report, command, elapsed.count()));
-  } else if (!command.common.quiet && report->worker_tensors) {
+  } else if (!command.common.quiet && report->worker) {
     PrintWorkerSummary(*report, *options.worker, elapsed.count(), streams);
   } else if (!command.common.quiet) {
     PrintSummary(*report, options.link, elapsed.count(), streams);
