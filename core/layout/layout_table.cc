@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -46,6 +48,7 @@ class TableParser {
       return Error(ErrorKind::kResource, "includes are nested too deeply").File(file);
     }
     for (const TableLine& line : SplitTableLines(text)) {
+      file_ = file;
       line_ = line.number;
       if (Status status = ParseLine(line.text, depth); !status.ok()) {
         return std::move(status).File(fmt::format("{}:{}", file, line.number));
@@ -188,6 +191,7 @@ class TableParser {
       return TableError("not a name for a new naming", id);
     }
     table_.namings.emplace_back().id = id;
+    said_.clear();
     return OkStatus();
   }
 
@@ -338,6 +342,8 @@ class TableParser {
       return TableError("expected a pattern and a quoted reason", text);
     }
     rule.reason = text.substr(1, text.size() - 2);
+    CKPT_RETURN_IF_ERROR(SayOnce(
+        {is_bookkeeping ? "bookkeeping" : "ignore", rule.pattern, rule.reason}, rule.pattern));
     (table_.namings.empty() ? ignores_ : table_.namings.back().ignores).push_back(std::move(rule));
     return OkStatus();
   }
@@ -400,7 +406,28 @@ class TableParser {
       rule.dims.push_back(std::move(dim));
     }
     CKPT_RETURN_IF_ERROR(CheckRule(table_, rule));
+    CKPT_RETURN_IF_ERROR(SayOnce(rule, name));
     return rule;
+  }
+
+  // Of whom a rule speaks, what it says of them, and when.
+  Status SayOnce(const TensorRule& rule, std::string_view name) {
+    std::vector<std::string> said = {rule.is_object ? "object" : "tensor", std::string(name)};
+    said.insert(said.end(), tokens_.begin(), tokens_.end());
+    if (rule.logical) said.push_back("= " + table_.logicals[*rule.logical].name);
+    if (rule.derived) said.emplace_back(rule.expected ? "derived expected" : "derived");
+    std::set<std::string> conditions;
+    for (const Expr& when : rule.when) conditions.insert("when " + when.text());
+    said.insert(said.end(), conditions.begin(), conditions.end());
+    return SayOnce(std::move(said), name);
+  }
+
+  // A rule that a naming, or the part of the table before all of them, has already is a slip of
+  // whoever wrote one of the two.
+  Status SayOnce(std::vector<std::string> said, std::string_view name) {
+    const auto [first, is_new] = said_.emplace(std::move(said), fmt::format("{}:{}", file_, line_));
+    if (is_new) return OkStatus();
+    return TableError(fmt::format("{} says the same", first->second), name);
   }
 
   // model.layers.<l+1>.weight
@@ -525,6 +552,8 @@ class TableParser {
   std::vector<IgnoreRule> ignores_;  // of every naming
   std::optional<Expr> enclosing_;    // of the `if` that is open
   std::optional<Stack> stack_;       // that is open
+  std::map<std::vector<std::string>, std::string> said_;  // what rules say → file and line
+  std::string_view file_;
   int line_ = 0;
   std::vector<std::string> tokens_;  // of the shape being parsed
   std::size_t at_ = 0;

@@ -165,6 +165,48 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"NoDims", "u.<l> : = x", "at least one axis", true}),
     [](const auto& test) { return std::string(test.param.name); });
 
+// Whatever its spaces, and whether its condition stands in an `if`.
+INSTANTIATE_TEST_SUITE_P(
+    SaidTwice, RefusedStatementTest,
+    ::testing::Values(
+        Refused{"Rule", "t.<l>  :  a b = x", "t:12 says the same: t:13", true},
+        Refused{"Sum", "u.<l> : {x: a b}\nu.<l> : { x :a b }", "t:13 says the same: t:14", true},
+        Refused{"Condition", "if n > 2\nt.<l> : a b = x\nend\nt.<l> : a b = x when n > 2",
+                "t:14 says the same: t:16", true},
+        Refused{"Conditions",
+                "if n > 2\nu.<l> : b = y when n > 3\nend\nif n > 3\nu.<l> : b = y when n > 2\nend",
+                "t:14 says the same: t:17", true},
+        Refused{"Copy", "t.<l> : a b = x derived\nt.<l> : a b = x derived",
+                "t:13 says the same: t:14", true},
+        Refused{"Stacked",
+                "u : l b = y when n > 2\nstack l when n > 2\nu.<l>.v : b = y\nu.<l>.v : b = y\nend",
+                "t:15 says the same: t:16", true},
+        Refused{"Object", "object o.<l> : = x\nobject o.<l> : = x", "t:13 says the same: t:14",
+                true},
+        Refused{"Ignore", "ignore o.* \"why\"\nignore o.*  \"why\"", "t:13 says the same: t:14",
+                true}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST(RefusedStatements, ARuleThatAnIncludedFileHas) {
+  const auto included = [](std::string_view) -> Result<std::string> {
+    return std::string("# names\nt.<l> : a b = x\n");
+  };
+  const auto table = ParseLayoutTable(
+      std::string(kRefusedHead) + kRefusedNaming + "include shared\n", "t", included);
+  ASSERT_THAT(table, FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_EQ(table.status().first().file, "shared:2");
+  EXPECT_EQ(table.status().first().message, "t:12 says the same");
+}
+
+// Of another naming, at other times, or of a copy, it is another rule.
+TEST(RefusedStatements, NoRuleThatSaysAnythingElse) {
+  EXPECT_THAT(ParseLayoutTable(std::string(kRefusedHead) + kRefusedNaming +
+                                   "t.<l> : a b = x when n > 2\nt.<l> : a b = x when n > 3\n"
+                                   "t.<l> : a b = x derived\nnaming two\nt.<l> : a b = x\n",
+                               "t"),
+              IsOk());
+}
+
 TEST(RefusedStatements, AFileWithoutFamily) {
   EXPECT_THAT(ParseLayoutTable("let a = 1\n", "t"), FailsWith(ErrorKind::kBadMetadata));
   EXPECT_THAT(ParseLayoutTable("", "t"), FailsWith(ErrorKind::kBadMetadata));
