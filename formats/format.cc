@@ -25,7 +25,7 @@ Result<PlannedCheckpoint> PlanWeights(const Format& format, WeightsRequest reque
     return Error(ErrorKind::kUnsupported,
                  fmt::format("{} checkpoints cannot be written by this build", format.name));
   }
-  CKPT_RETURN_IF_ERROR(CheckForms(format, request.forms));
+  CKPT_RETURN_IF_ERROR(CheckForms(format.name, format.options, request.forms));
   if (format.assets_directory.empty()) return format.plan_weights(std::move(request));
   std::vector<SideText> texts = std::exchange(request.side_texts, {});
   CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned, format.plan_weights(std::move(request)));
@@ -42,16 +42,17 @@ void AddSideTexts(const Format& format, std::string_view directory, std::vector<
   }
 }
 
-Status CheckForms(const Format& format, const ChosenForms& forms) {
+Status CheckForms(std::string_view target, std::span<const FormatOption> options,
+                  const ChosenForms& forms) {
   for (const auto& [name, value] : forms) {
-    const auto option = std::ranges::find(format.options, name, &FormatOption::name);
-    if (option == format.options.end()) {
+    const auto option = std::ranges::find(options, name, &FormatOption::name);
+    if (option == options.end()) {
       return Error(ErrorKind::kUsage, "the target does not have this option")
           .Actual("--" + name)
           .Hint("ckpt-convert --to and --naming say what the target is");
     }
     if (std::ranges::find(option->values, value) == option->values.end()) {
-      return Error(ErrorKind::kUsage, fmt::format("{} has no such form", format.name))
+      return Error(ErrorKind::kUsage, fmt::format("{} has no such form", target))
           .Expected(fmt::format("{}", fmt::join(option->values, " or ")))
           .Actual(Quote(value));
     }

@@ -40,7 +40,9 @@ struct FormatOption {
   std::string_view purpose;                  // what it is for
   std::span<const std::string_view> values;  // the first is taken if nothing is asked for
   std::string_view of_conversions = {};  // one of them that a run in training cannot be stored in
-  bool is_of_run = false;                // about its optimizer, which weights alone do not have
+  // About the entries of a run's optimizer: weights alone do not have them, and a run does in any
+  // container.
+  bool is_of_run = false;
 };
 
 // Constants with static lifetime: a pointer to one is the format. A null function is something that
@@ -162,8 +164,10 @@ inline constexpr Format kInMemory = {.name = "memory"};
 Result<std::unique_ptr<CheckpointSource>> OpenAs(const Format& format, Storage& storage,
                                                  const Path& path);
 
-// Errors: kUsage (the format has no such option, or the option no such value).
-Status CheckForms(const Format& format, const ChosenForms& forms);
+// `target` is what the message calls what has the options. Errors: kUsage (it has no such option, or
+// the option no such value).
+Status CheckForms(std::string_view target, std::span<const FormatOption> options,
+                  const ChosenForms& forms);
 
 // Adds files of new content to `plan`, where the format keeps those of a published model.
 // `directory` is the checkpoint's own there. REQUIRES: `assets_directory` is not empty.

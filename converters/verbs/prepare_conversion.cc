@@ -137,7 +137,7 @@ Result<std::optional<TrainingState>> FindRun(Storage& storage, const ConvertOpti
 
 // Of weights alone: that no form of an optimizer was asked for.
 Status RefuseFormsOfRun(const ConvertOptions& options, const PreparedConversion& prepared) {
-  for (const FormatOption& option : prepared.to.container->options) {
+  for (const FormatOption& option : prepared.to.Options()) {
     if (!option.is_of_run || !prepared.to.forms.contains(option.name)) continue;
     const bool is_left_out = options.weights_only && HoldsRun(*prepared.model.checkpoint);
     const std::string_view other = is_left_out ? "--weights-only or its " : "";

@@ -172,17 +172,12 @@ using RowsByKey = std::map<std::string, std::vector<RowsFromFile>>;
 
 // Plans every file for a format that knows nothing of runs: it holds weights alone, or tensors and
 // objects of any names. Each block of rows is one item.
-Result<WritePlan> PlanAnyTensors(const SavedTensors& saved, const TrainingRun& run,
-                                 CarriedFiles files, const RowsByKey& rows) {
+Result<WritePlan> PlanAnyTensors(const SavedTensors& saved, TrainingRun run, CarriedFiles files,
+                                 const RowsByKey& rows) {
   const Format& format = *saved.target.format;
   WeightsRequest request;
   request.tensors = saved.tensors;
   request.file_name = format.file_in_directory;
-  const Format& form = FormOfRun(format);
-  if (form.run != nullptr) {
-    request.forms = saved.target.forms;
-    CKPT_RETURN_IF_ERROR(AddEntriesOfRun(form, run, format, request));
-  }
   CarriedFiles beside;
   if (format.is_one_file) {
     for (WriteCopy& copy : files.copies) {
@@ -192,7 +187,12 @@ Result<WritePlan> PlanAnyTensors(const SavedTensors& saved, const TrainingRun& r
   }
   request.side_files = std::move(files.copies);
   request.side_texts = std::move(files.texts);
-  CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint created, PlanWeights(format, std::move(request)));
+  const Format& form = FormOfRun(format);
+  if (form.run != nullptr) request.forms = saved.target.forms;
+  CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint created,
+                        form.run == nullptr
+                            ? PlanWeights(format, std::move(request))
+                            : PlanEntriesOfRun(form, std::move(run), format, std::move(request)));
   std::ranges::move(beside.copies, std::back_inserter(created.plan.copies));
   AddSideTexts(format, "", std::move(beside.texts), created.plan);
   CKPT_RETURN_IF_ERROR(CutItems(rows, created.plan));
@@ -250,7 +250,8 @@ Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run
                                                          .forms = saved.target.forms}));
     AddSideTexts(*saved.target.format, "", std::move(files.texts), save.plan.write);
   } else {
-    CKPT_ASSIGN_OR_RETURN(save.plan.write, PlanAnyTensors(saved, run, std::move(files), rows));
+    CKPT_ASSIGN_OR_RETURN(save.plan.write,
+                          PlanAnyTensors(saved, std::move(run), std::move(files), rows));
   }
   save.writers = WritersOf(save.plan.write, rows);
   CKPT_ASSIGN_OR_RETURN(save.plan.recipes,

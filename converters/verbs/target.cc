@@ -76,6 +76,11 @@ const Format* Target::FormForRun() const {
   return form.run == nullptr ? nullptr : &form;
 }
 
+std::vector<FormatOption> Target::Options() const {
+  const Format* const form = FormForRun();
+  return OptionsOfRun(*container, form == nullptr ? *container : *form);
+}
+
 const Format* FormatNamed(const Format& container, std::string_view naming) {
   for (const Format* format : Formats()) {
     if (!format->is_naming || format->usual_naming != naming) continue;

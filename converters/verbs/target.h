@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "converters/verbs/model_source.h"
 #include "core/base/result.h"
@@ -21,13 +22,15 @@ struct Target {
   std::string naming = {};
   // Of the naming: "transformer_impl" → "local", …
   std::map<std::string, std::string> choices = {};
-  ChosenForms forms = {};  // of the container's
+  ChosenForms forms = {};  // of Options()
 
   // The naming, or the usual one; empty if there is neither.
   [[nodiscard]] std::string NamingInUse() const;
   // Whose names and form a training run has in it (FormOfRun); null: it holds weights alone, or
   // whatever the source has, under the source's keys.
   [[nodiscard]] const Format* FormForRun() const;
+  // What people can choose of the forms: what the container has, and what a run has in it.
+  [[nodiscard]] std::vector<FormatOption> Options() const;
 };
 
 // The format that puts tensors of this naming into the container (Format::is_naming); the container

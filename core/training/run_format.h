@@ -27,16 +27,24 @@ struct RunRequest {
   std::vector<TargetTensor> tensors;
   // Parallel: the row blocks of each, and which process writes them (RowsFromFile::file). Empty:
   // one process writes all.
-  std::vector<std::vector<RowsFromFile>> placed;
+  std::vector<std::vector<RowsFromFile>> placed = {};
   // Its groups' parameters under the format's names, without prefix.
-  TrainingRun run;
-  std::vector<WriteCopy> side_files;       // named relative to the repository they come from
+  TrainingRun run = {};
+  std::vector<WriteCopy> side_files = {};  // named relative to the repository they come from
   std::vector<EmptyObjects> objects = {};  // of the tensors' naming
   ChosenForms forms = {};                  // of the format's
   // One process: as in WeightsRequest.
   int files = 0;
   std::uint64_t max_file_bytes = 0;
   std::optional<int> zstd_level = {};
+};
+
+// What a run is in one of a format's forms, whatever files it lies in.
+struct RunEntries {
+  std::vector<TargetTensor> tensors;             // those of the request, or buffers of them
+  PackedParts packed = {};                       // of the buffers
+  std::vector<MemoryTensor> known_tensors = {};  // small ones that follow from the run
+  std::vector<PickledEntry> objects = {};        // what is no tensor
 };
 
 // What a run is read for.
@@ -53,12 +61,11 @@ struct RunFormat {
   std::string (*moment_key)(std::string_view name, std::string_view moment);
   // Entries that are tensors and belong to no parameter, such as random states. Null: none.
   std::vector<MemoryTensor> (*run_tensors)(const TrainingRun& run) = nullptr;
-  // For a container of another format, which holds entries of any names: what is no tensor (null:
-  // a run is stored in this format alone), small tensors that follow from the run (null: there are
-  // none), and where a flat key stands in the nested state dict (null: on top).
-  std::vector<PickledEntry> (*run_objects)(const TrainingRun& run,
-                                           const ChosenForms& forms) = nullptr;
-  std::vector<MemoryTensor> (*known_tensors)(const TrainingRun& run) = nullptr;
+  // For a container of another format, which holds entries of any names: what they are, which takes
+  // the request's tensors (null: a run is stored in this format alone), and where a flat key stands
+  // in the nested state dict (null: on top). Errors: kUsage and kUnsupported (the run cannot have
+  // this form).
+  Result<RunEntries> (*entries)(RunRequest& request) = nullptr;
   EntryPath (*path_of)(const std::string& key, const ChosenForms& forms) = nullptr;
   // Every file of a checkpoint's directory, without a root around it. Errors: those of the format's
   // planner.

@@ -58,10 +58,6 @@ Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Pat
 }
 
 // Forms differ in the files around the checkpoint alone.
-std::vector<PickledEntry> ObjectsInAnyForm(const TrainingRun& run, const ChosenForms& /*forms*/) {
-  return RunObjects(run);
-}
-
 EntryPath PathInAnyForm(const std::string& key, const ChosenForms& /*forms*/) {
   return RunPath(key);
 }
@@ -72,7 +68,7 @@ constexpr std::array kOptions = {FormatOption{
 constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .moment_key = &MomentKey,
                             .run_tensors = &RunTensors,
-                            .run_objects = &ObjectsInAnyForm,
+                            .entries = &EntriesOfRun,
                             .path_of = &PathInAnyForm,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,

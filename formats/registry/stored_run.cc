@@ -1,5 +1,7 @@
 #include "formats/registry/stored_run.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "formats/torch_save/object_item.h"
@@ -88,15 +90,28 @@ const Format& FormOfRun(const Format& container, std::string_view naming) {
   if (container.run != nullptr || !container.holds_objects) return container;
   if (naming.empty()) return container.file_in_directory.empty() ? container : UsualRunFormat();
   for (const Format* const format : Formats()) {
-    const bool tells_entries = format->run != nullptr && format->run->run_objects != nullptr;
+    const bool tells_entries = format->run != nullptr && format->run->entries != nullptr;
     if (tells_entries && format->usual_naming == naming) return *format;
   }
   return container;
 }
 
-Status AddEntriesOfRun(const Format& form, const TrainingRun& run, const Format& container,
-                       WeightsRequest& request) {
-  for (PickledEntry& object : form.run->run_objects(run, request.forms)) {
+std::vector<FormatOption> OptionsOfRun(const Format& container, const Format& form) {
+  std::vector<FormatOption> options(container.options.begin(), container.options.end());
+  if (&form == &container) return options;
+  std::ranges::copy_if(form.options, std::back_inserter(options), &FormatOption::is_of_run);
+  return options;
+}
+
+Result<PlannedCheckpoint> PlanEntriesOfRun(const Format& form, TrainingRun run,
+                                           const Format& container, WeightsRequest request) {
+  RunRequest of_run = {.tensors = std::move(request.tensors),
+                       .run = std::move(run),
+                       .forms = std::exchange(request.forms, {})};
+  CKPT_ASSIGN_OR_RETURN(RunEntries entries, form.run->entries(of_run));
+  request.tensors = std::move(entries.tensors);
+  request.known_tensors = std::move(entries.known_tensors);
+  for (PickledEntry& object : entries.objects) {
     CKPT_ASSIGN_OR_RETURN(RenderedObject text, torch_save::RenderPickled(object));
     request.carried_objects.push_back({.key = std::move(object.key),
                                        .type = std::move(text.type),
@@ -104,17 +119,23 @@ Status AddEntriesOfRun(const Format& form, const TrainingRun& run, const Format&
                                        .numbers = std::move(text.numbers),
                                        .pickled = std::move(object.value)});
   }
-  if (form.run->known_tensors != nullptr) request.known_tensors = form.run->known_tensors(run);
-  if (form.run->path_of == nullptr || container.nested_keys == NestedKeys::kNone) return OkStatus();
-  const auto add = [&](const std::string& key) {
-    EntryPath path = form.run->path_of(key, request.forms);
-    if (container.nested_keys == NestedKeys::kTexts) path = WithTextKeys(std::move(path));
-    request.paths.emplace(key, std::move(path));
-  };
-  for (const TargetTensor& tensor : request.tensors) add(tensor.key);
-  for (const MemoryTensor& tensor : request.known_tensors) add(tensor.key);
-  for (const CarriedObject& object : request.carried_objects) add(object.key);
-  return OkStatus();
+  if (form.run->path_of != nullptr && container.nested_keys != NestedKeys::kNone) {
+    const auto add = [&](const std::string& key) {
+      EntryPath path = form.run->path_of(key, of_run.forms);
+      if (container.nested_keys == NestedKeys::kTexts) path = WithTextKeys(std::move(path));
+      request.paths.emplace(key, std::move(path));
+    };
+    for (const TargetTensor& tensor : request.tensors) add(tensor.key);
+    for (const MemoryTensor& tensor : request.known_tensors) add(tensor.key);
+    for (const CarriedObject& object : request.carried_objects) add(object.key);
+  }
+  for (const FormatOption& option : container.options) {
+    const auto chosen = of_run.forms.find(std::string(option.name));
+    if (chosen != of_run.forms.end()) request.forms.insert(*chosen);
+  }
+  CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned, PlanWeights(container, std::move(request)));
+  planned.plan.packed = std::move(entries.packed);
+  return planned;
 }
 
 }  // namespace ckpt

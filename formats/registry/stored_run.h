@@ -52,11 +52,15 @@ Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint,
 // alone.
 [[nodiscard]] const Format& FormOfRun(const Format& container, std::string_view naming = {});
 
-// Adds what of a run is no weight and no moment, as the format `form` has it, to a request for
-// `container`, which holds entries of any names. REQUIRES: the request has its tensors and forms.
-// Errors: none that a run can cause.
-Status AddEntriesOfRun(const Format& form, const TrainingRun& run, const Format& container,
-                       WeightsRequest& request);
+// What people can choose about a run in `container` that has the names and form of `form`: what the
+// container has, and what of the form is about entries, which are the same in any files.
+[[nodiscard]] std::vector<FormatOption> OptionsOfRun(const Format& container, const Format& form);
+
+// Every file of a checkpoint in `container`, which holds entries of any names, with those that a
+// directory of the format `form` has of the run. REQUIRES: the request has the tensors of the run,
+// and forms among OptionsOfRun. Errors: those of RunFormat::entries and PlanWeights.
+Result<PlannedCheckpoint> PlanEntriesOfRun(const Format& form, TrainingRun run,
+                                           const Format& container, WeightsRequest request);
 
 }  // namespace ckpt
 

@@ -58,7 +58,7 @@ constexpr std::array kOptions = {
 
 constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .moment_key = &MomentKey,
-                            .run_objects = &RunObjects,
+                            .entries = &EntriesOfRun,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
                             .by_parameter = &UnpackBuffers,

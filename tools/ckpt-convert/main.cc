@@ -21,6 +21,7 @@
 #include "core/codec/zstd.h"
 #include "core/exec/workers.h"
 #include "formats/registry/registry.h"
+#include "formats/registry/stored_run.h"
 #include "tools/ckpt-convert/cmd_convert.h"
 #include "tools/ckpt-convert/verbs.h"
 #include "tools/cli/command_line.h"
@@ -160,8 +161,18 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
         ->check(RefuseEmpty)
         ->option_text("NAME");
   }
-  for (const Format* format : TargetsOf(verb)) {
+  const std::vector<const Format*> targets = TargetsOf(verb);
+  for (const Format* format : targets) {
     for (const FormatOption& option : format->options) AddFormOption(app, option, words);
+  }
+  // And those of runs under a naming that the target may have.
+  for (const Format* format : targets) {
+    for (const Format* named : Formats()) {
+      const Format& form = FormOfRun(*format, named->usual_naming);
+      for (const FormatOption& option : OptionsOfRun(*format, form)) {
+        AddFormOption(app, option, words);
+      }
+    }
   }
   AddNamingChoices(app, verb, words);
 }
@@ -244,15 +255,16 @@ Result<int> ParseCompression(std::string_view word) {
 // What was asked for of the target's form, and what else its naming is given. Errors: kUsage (the
 // target has no such form).
 Status CompleteForm(const Words& words, Target& to) {
-  const Format* const format =
-      to.container == nullptr ? nullptr : FormatNamed(*to.container, to.naming);
   to.forms = words.forms;
   std::erase_if(to.forms, [](const auto& form) { return form.second.empty(); });
-  if (!to.forms.empty())
-    CKPT_RETURN_IF_ERROR(CheckForms(format == nullptr ? kInMemory : *format, to.forms));
-  const std::string named = format == nullptr   ? std::string()
-                            : to.naming.empty() ? std::string(format->usual_naming)
-                                                : to.naming;
+  std::string named;
+  std::vector<FormatOption> options;
+  if (to.container != nullptr) {
+    to.container = FormatNamed(*to.container, to.naming);
+    named = to.NamingInUse();
+    options = to.Options();
+  }
+  CKPT_RETURN_IF_ERROR(CheckForms(named, options, to.forms));
   const KnownNaming* const naming = FindNaming(named);
   std::set<std::string_view> known;
   if (naming != nullptr) {

@@ -33,7 +33,7 @@ std::vector<std::pair<std::string_view, const Format*>> SaveFormats() {
 // The choices that ckpt-convert has as options of the same names: "torch_dist_generation".
 ChosenForms ReadForms(const Format& format, trainer::SettingsReader& reader) {
   ChosenForms forms;
-  for (const FormatOption& option : format.options) {
+  for (const FormatOption& option : OptionsOfRun(format, FormOfRun(format))) {
     std::string name(option.name);
     std::ranges::replace(name, '-', '_');
     std::vector<std::pair<std::string_view, std::string_view>> words;

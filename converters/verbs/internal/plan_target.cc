@@ -413,7 +413,7 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
                                         const TrainingState& state, ModelView& view,
                                         PreparedConversion& prepared) {
   const Format& target = *prepared.to.container;
-  CKPT_RETURN_IF_ERROR(CheckForms(target, prepared.to.forms));
+  CKPT_RETURN_IF_ERROR(CheckForms(target.name, prepared.to.Options(), prepared.to.forms));
   WeightsRequest weights = RequestOf(options, prepared, view);
   CKPT_RETURN_IF_ERROR(AddSideFiles(storage, target, prepared, weights));
   if (target.is_one_file) CKPT_RETURN_IF_ERROR(FillOneFile(storage, options, prepared, weights));
@@ -424,8 +424,7 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
   NameImplementation(prepared.to.choices, request.run);
   weights.tensors = view.tensors;  // those of the optimizer, too
   if (target.run == nullptr) {
-    CKPT_RETURN_IF_ERROR(AddEntriesOfRun(form, request.run, target, weights));
-    return PlanWeights(target, std::move(weights));
+    return PlanEntriesOfRun(form, std::move(request.run), target, std::move(weights));
   }
   request.tensors = std::move(weights.tensors);
   request.side_files = std::move(weights.side_files);

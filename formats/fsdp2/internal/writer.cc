@@ -40,11 +40,18 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
   return planned;
 }
 
+Result<RunEntries> EntriesOfRun(RunRequest& request) {
+  return RunEntries{.tensors = std::move(request.tensors),
+                    .known_tensors = StepTensors(request.run),
+                    .objects = RunObjects(request.run, request.forms)};
+}
+
 Result<WritePlan> PlanRun(RunRequest request) {
   dcp::WriterOptions options = dcp::OptionsOfRun(request);
-  options.objects = RunObjects(request.run, request.forms);
-  options.known_tensors = StepTensors(request.run);
-  return Plan(std::move(request.tensors), request.side_files, request.forms, std::move(options));
+  CKPT_ASSIGN_OR_RETURN(RunEntries entries, EntriesOfRun(request));
+  options.objects = std::move(entries.objects);
+  options.known_tensors = std::move(entries.known_tensors);
+  return Plan(std::move(entries.tensors), request.side_files, request.forms, std::move(options));
 }
 
 }  // namespace ckpt::fsdp2

@@ -47,11 +47,16 @@ Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions o
   return plan;
 }
 
+Result<RunEntries> EntriesOfRun(RunRequest& request) {
+  return RunEntries{.tensors = std::move(request.tensors), .objects = RunObjects(request.run)};
+}
+
 Result<WritePlan> PlanRun(RunRequest request) {
   dcp::WriterOptions options = dcp::OptionsOfRun(request);
-  options.objects = RunObjects(request.run);
+  CKPT_ASSIGN_OR_RETURN(RunEntries entries, EntriesOfRun(request));
+  options.objects = std::move(entries.objects);
   options.path_of = &RunPath;
-  CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(request.tensors), options));
+  CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(entries.tensors), options));
   megatron::AddCopies(request.side_files, fmt::format("{}/", kAssetsDirectory), plan);
   if (megatron::IsOfBridge(request.forms)) AddBridge(request.run, request.side_files, "", plan);
   return plan;

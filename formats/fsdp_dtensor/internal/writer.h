@@ -33,8 +33,11 @@ struct WriterOptions {
 // Errors: those of dcp::PlanDcp.
 Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions options);
 
+// A run for a container of another format: its tensors and RunObjects(run). Errors: none.
+Result<RunEntries> EntriesOfRun(RunRequest& request);
+
 // A checkpoint directory of a run, without the root around it: `.metadata` and
-// `__<process>_0.distcp` with the tensors and RunObjects(run), hf_assets/ with the side files.
+// `__<process>_0.distcp` with these entries, hf_assets/ with the side files.
 //
 // Errors: those of dcp::PlanDcp.
 Result<WritePlan> PlanRun(RunRequest request);

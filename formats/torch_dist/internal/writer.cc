@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -213,11 +214,16 @@ void NameRanks(TrainingRun& run) {
   run.pipeline_ranks = static_cast<int>(ranks.pipeline);
 }
 
-// The request with buffers in place of the optimizer's tensors, and what is stored beside them.
-// Returns the parts of the buffers.
-Result<std::map<std::string, std::vector<PackedPart>>> PackOptimizer(RunRequest& request,
-                                                                     ExpertOptimizer& experts,
-                                                                     dcp::WriterOptions& options) {
+// A run in the form that was chosen, whatever files it lies in.
+struct FormedRun {
+  RunEntries entries;  // all but the common state
+  ExpertOptimizer experts = ExpertOptimizer::kJoint;
+  std::string form;
+  std::map<std::string, std::vector<std::int64_t>> chunk_ends = {};  // of buffers
+};
+
+// The request's optimizer as buffers, and what is stored beside them.
+Status PackOptimizer(RunRequest& request, FormedRun& formed) {
   if (!request.placed.empty()) {
     return Error(ErrorKind::kUsage, "several processes do not pack an optimizer into buffers");
   }
@@ -238,12 +244,30 @@ Result<std::map<std::string, std::vector<PackedPart>>> PackOptimizer(RunRequest&
                                               : "the run's experts have no buffers of their own")
         .Hint("leave ckpt-convert's --expert-optimizer out: the buffers say who updates experts");
   }
-  experts = are_apart ? ExpertOptimizer::kSeparate : ExpertOptimizer::kJoint;
+  formed.experts = are_apart ? ExpertOptimizer::kSeparate : ExpertOptimizer::kJoint;
   CKPT_ASSIGN_OR_RETURN(PackedBuffers packed, PackBuffers(buffers, std::move(request.tensors)));
-  request.tensors = std::move(packed.tensors);
-  options.chunk_ends = std::move(packed.chunk_ends);
-  options.objects = ObjectsBesideBuffers(buffers, run, are_apart);
-  return std::move(packed.parts);
+  formed.entries = {.tensors = std::move(packed.tensors),
+                    .packed = std::move(packed.parts),
+                    .objects = ObjectsBesideBuffers(buffers, run, are_apart)};
+  formed.chunk_ends = std::move(packed.chunk_ends);
+  return OkStatus();
+}
+
+// Takes the request's tensors. In buffers, the run names the ranks that have them.
+Result<FormedRun> FormRun(RunRequest& request) {
+  const auto chosen = request.forms.find(kOptimizerOption);
+  FormedRun formed;
+  formed.form = chosen == request.forms.end() ? kFullyReshardable : chosen->second;
+  if (formed.form == kDpReshardable) {
+    CKPT_RETURN_IF_ERROR(PackOptimizer(request, formed));
+  } else {
+    formed.entries.tensors = std::move(request.tensors);
+    if (IsChosen(request.forms, kExpertOption, kSeparateExperts)) {
+      formed.experts = ExpertOptimizer::kSeparate;
+    }
+  }
+  std::ranges::move(AllRandomStates(request.run), std::back_inserter(formed.entries.objects));
+  return formed;
 }
 
 }  // namespace
@@ -284,41 +308,36 @@ std::string MainWeightKey(std::string_view name, const ChosenForms& forms) {
   return MomentKey(name, is_in_model_space ? kMainWeightInModelSpace : kMainWeight);
 }
 
-std::vector<PickledEntry> RunObjects(const TrainingRun& run, const ChosenForms& /*forms*/) {
-  std::vector<PickledEntry> objects = AllRandomStates(run);
+Result<RunEntries> EntriesOfRun(RunRequest& request) {
+  CKPT_ASSIGN_OR_RETURN(FormedRun formed, FormRun(request));
   PickleWriter common(Dialect::kWeightsOnly);
-  WriteRunState(run, ExpertOptimizer::kJoint, kFullyReshardable, common);
-  objects.push_back({std::string(kCommonKey), {common.Take()}});
-  return objects;
+  WriteRunState(request.run, formed.experts, formed.form, common);
+  formed.entries.objects.push_back({std::string(kCommonKey), {common.Take()}});
+  return std::move(formed.entries);
 }
 
 Result<WritePlan> PlanRun(RunRequest request) {
   dcp::WriterOptions options = dcp::OptionsOfRun(request);
-  ExpertOptimizer experts = IsChosen(request.forms, kExpertOption, kSeparateExperts)
-                                ? ExpertOptimizer::kSeparate
-                                : ExpertOptimizer::kJoint;
-  const auto chosen = request.forms.find(kOptimizerOption);
-  const std::string form(chosen == request.forms.end() ? kFullyReshardable : chosen->second);
-  std::map<std::string, std::vector<PackedPart>> packed;
+  CKPT_ASSIGN_OR_RETURN(FormedRun formed, FormRun(request));
+  RunEntries& entries = formed.entries;
+  options.objects = std::move(entries.objects);
+  options.chunk_ends = std::move(formed.chunk_ends);
   options.grids = GridsOfMegatron(
-      request.tensors, layout::Configuration(request.run.args.begin(), request.run.args.end()));
-  if (form == kModelSpace) options.flattened = FlattenOptimizer(request.tensors, options.grids);
-  if (form == kDpReshardable) {
-    CKPT_ASSIGN_OR_RETURN(packed, PackOptimizer(request, experts, options));
+      entries.tensors, layout::Configuration(request.run.args.begin(), request.run.args.end()));
+  if (formed.form == kModelSpace) {
+    options.flattened = FlattenOptimizer(entries.tensors, options.grids);
   }
-  for (PickledEntry& states : AllRandomStates(request.run)) {
-    options.objects.push_back(std::move(states));
-  }
-  const Content content = {
-      .is_compat = !IsChosen(request.forms, kGenerationOption, kSince019),
-      .directory = "",
-      .write_common =
-          [&](PickleWriter& pickle) { WriteRunState(request.run, experts, form, pickle); },
-      .side_files = std::move(request.side_files),
-      .bridged = megatron::IsOfBridge(request.forms) ? &request.run : nullptr};
-  CKPT_ASSIGN_OR_RETURN(WritePlan plan, Plan(std::move(request.tensors), request.objects, content,
+  const auto write_common = [&](PickleWriter& pickle) {
+    WriteRunState(request.run, formed.experts, formed.form, pickle);
+  };
+  const Content content = {.is_compat = !IsChosen(request.forms, kGenerationOption, kSince019),
+                           .directory = "",
+                           .write_common = write_common,
+                           .side_files = std::move(request.side_files),
+                           .bridged = megatron::IsOfBridge(request.forms) ? &request.run : nullptr};
+  CKPT_ASSIGN_OR_RETURN(WritePlan plan, Plan(std::move(entries.tensors), request.objects, content,
                                              std::move(options)));
-  plan.packed = std::move(packed);
+  plan.packed = std::move(entries.packed);
   return plan;
 }
 

@@ -54,20 +54,18 @@ Result<PlannedCheckpoint> PlanRelease(WeightsRequest request);
 [[nodiscard]] std::string MomentKey(std::string_view name, std::string_view moment);
 [[nodiscard]] std::string MainWeightKey(std::string_view name, const ChosenForms& forms);
 
-// What of a run is no tensor, for a container of another format: `rng_state` of every pipeline and
-// tensor rank, fresh from the run's seed, and the common state as readers of torch_dist show it.
-// The optimizer is in the form fully_reshardable.
-[[nodiscard]] std::vector<PickledEntry> RunObjects(const TrainingRun& run,
-                                                   const ChosenForms& forms);
-
-// The directory of a run's checkpoint, without the root around it: the files above, with the
-// optimizer, in the form that was chosen, its schedule and `rng_state` of every pipeline and tensor
-// rank, fresh from the run's seed. In the form dp_reshardable the checkpoint is that of the ranks that the
-// run had: `args` say their numbers, and buffers are theirs (`request.run.buffers`), or those that
-// Megatron makes for them.
+// A run for a container of another format: its tensors, those of the optimizer in the form that was
+// chosen; `rng_state` of every pipeline and tensor rank, fresh from the run's seed; and the common
+// state as readers of torch_dist show it. In the form dp_reshardable the entries are those of the
+// ranks that the run had: `args` say their numbers, and buffers are theirs (`request.run.buffers`),
+// or those that Megatron makes for them.
 //
-// Errors: as above, and for dp_reshardable those of PackBuffers, HaveExpertOptimizer and
-// PredictBuffers; kUsage (several processes write the tensors).
+// Errors: for dp_reshardable those of PackBuffers, HaveExpertOptimizer and PredictBuffers; kUsage
+// (several processes write the tensors).
+Result<RunEntries> EntriesOfRun(RunRequest& request);
+
+// The directory of a run's checkpoint, without the root around it: the files above, with the same
+// entries. Errors: those of PlanRelease and EntriesOfRun.
 Result<WritePlan> PlanRun(RunRequest request);
 
 }  // namespace ckpt::torch_dist

@@ -107,8 +107,8 @@ TEST_P(FormTest, InOneFileIsTheNestedObject) {
   request.tensors = std::move(run.tensors);
   request.forms = std::move(run.forms);
   request.file_name = "run.pt";
-  ASSERT_THAT(AddEntriesOfRun(kFormat, run.run, kFormatOfFile, request), IsOk());
-  const auto planned = PlanFile(std::move(request));
+  const auto planned =
+      PlanEntriesOfRun(kFormat, std::move(run.run), kFormatOfFile, std::move(request));
   ASSERT_THAT(planned, IsOk());
   const WritePlan& plan = planned->plan;
   EXPECT_TRUE(plan.copies.empty());
