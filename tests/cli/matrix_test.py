@@ -30,16 +30,34 @@ NAMINGS = {
 }
 
 
-class Form:
-    """A container and the names in it. `steps` are the conversions that make it of any other form, one after the other."""
+# Forms of a run's optimizer, which weights alone do not have: the naming, and the options that choose them.
+OPTIMIZER_FORMS = {
+    "fully_sharded_model_space": ("torch_dist", ("--optimizer-form", "fully_sharded_model_space")),
+    "flattened": ("fsdp2", ("--optimizer-state-dict", "flattened")),
+}
 
-    def __init__(self, container, variant, *steps):
-        self.container, self.variant, self.steps = container, variant, steps
+
+class Form:
+    """A container and the names in it. `steps` are the conversions that make it of any other form, one after the other;
+    `of_runs` are more options for the last one, if there is an optimizer."""
+
+    def __init__(self, container, variant, *steps, of_runs=()):
+        self.container, self.variant, self.steps, self.of_runs = container, variant, steps, of_runs
         self.name = f"{container}, {variant}" if variant else container
 
 
 def named(container, *namings):
     return [Form(container, naming, ("--to", container, *NAMINGS[naming])) for naming in namings]
+
+
+def of_runs(container, *forms):
+    """The container with these forms of the optimizer."""
+    made = []
+    for form in forms:
+        naming, options = OPTIMIZER_FORMS[form]
+        variant = form if naming == container else f"{naming} {form}"
+        made.append(Form(container, variant, ("--to", container, *NAMINGS[naming]), of_runs=options))
+    return made
 
 
 TO_RUN = {"fsdp_dtensor": ("--to", "fsdp_dtensor"), "torch_dist": ("--to", "torch_dist", "--layer-keys", "stacked")}
@@ -48,18 +66,23 @@ FORMS = [
     Form("fsdp_dtensor", "", TO_RUN["fsdp_dtensor"]),
     Form("torch_dist", "", TO_RUN["torch_dist"]),
     Form("torch_dist", "0.19", ("--to", "torch_dist", "--torch-dist-generation", "0.19", "--layer-keys", "per_layer")),
+    *of_runs("torch_dist", "fully_sharded_model_space"),
     *named("dcp", "fsdp2", "hf"),
+    *of_runs("dcp", "flattened"),
     *named("safetensors", "fsdp_dtensor", "torch_dist", "fsdp2"),
     # Without --naming, a file has the names of its source, and all of a run.
     *[Form("hdf5", f"of {run}", options, ("--to", "hdf5")) for run, options in TO_RUN.items()],
     *named("hdf5", *NAMINGS),
+    *of_runs("hdf5", *OPTIMIZER_FORMS),
     *[Form("torch_save", f"of {run}", options, ("--to", "torch_save")) for run, options in TO_RUN.items()],
     *named("torch_save", *NAMINGS),
+    *of_runs("torch_save", *OPTIMIZER_FORMS),
 ]
 CONTAINERS = list(dict.fromkeys(form.container for form in FORMS))
 SUFFIXES = {"hdf5": ".h5", "torch_save": ".pt"}  # of those that are one file
 MODELS = ("hf/qwen3-tied-bf16", "hf/qwen3moe-norm-bf16")
 EQUAL, WEIGHTS = "all", "weights"
+MODEL, RUN = "A model", "A training run"
 # Where there is memory to write to, nothing waits for a disk.
 MEMORY = "/dev/shm" if pathlib.Path("/dev/shm").is_dir() else None
 
@@ -97,7 +120,8 @@ class Tools:
             target = folder / (f"{number}" + (SUFFIXES.get(form.container, "") if last else ""))
             # A file holds no config.json.
             assets = ("--hf-assets", model) if source.suffix in SUFFIXES.values() else ()
-            report = self.run("ckpt-convert", "convert", *options, *assets, source, target)
+            of_runs = form.of_runs if last and form.of_runs and self.holds_run(source) else ()
+            report = self.run("ckpt-convert", "convert", *options, *of_runs, *assets, source, target)
             assert report["digest"]["source"] == report["digest"]["target"], f"{source} as {form.name}"
             for said in (report["source"], report["target"]):
                 summary = self.run("ckpt-inspect", "summary", said["path"])
@@ -106,6 +130,9 @@ class Tools:
             source = target
         return source, report
 
+    def holds_run(self, path):
+        return any("exp_avg" in tensor["key"] for tensor in self.run("ckpt-inspect", "tensors", path)["tensors"])
+
     def tensors(self, path):
         """Key -> dtype, shape and digest."""
         digests = self.run("ckpt-inspect", "digest", "--algorithm", "sha256", path)["tensors"]
@@ -113,7 +140,11 @@ class Tools:
         return {t["key"]: (t["dtype"], tuple(t["shape"]), digests[t["key"]]) for t in listed}
 
 
-def measure(tools, model, source, scratch):
+def forms_of(is_run):
+    return [form for form in FORMS if is_run or not form.of_runs]
+
+
+def measure(tools, model, source, scratch, is_run):
     """{(A, B): (what came back, what B left out, as why -> entries)}"""
 
     def make(form):
@@ -139,8 +170,9 @@ def measure(tools, model, source, scratch):
 
     # More threads than cores, because conversions also wait for the disk.
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        made = dict(zip(FORMS, pool.map(make, FORMS)))
-        pairs = [(a, b) for a in FORMS for b in FORMS if a is not b]
+        forms = forms_of(is_run)
+        made = dict(zip(forms, pool.map(make, forms)))
+        pairs = [(a, b) for a in forms for b in forms if a is not b]
         return dict(zip(pairs, pool.map(there_and_back, pairs)))
 
 
@@ -155,11 +187,11 @@ def cell(outcomes):
     return "; ".join([usual, *(f"{', '.join(variants)}: {outcome}" for outcome, variants in others.items())])
 
 
-def table(cells):
+def table(cells, is_run):
     lines = ["| from \\ to | " + " | ".join(f"`{container}`" for container in CONTAINERS) + " |",
              "|---" * (len(CONTAINERS) + 1) + "|"]
-    for a in FORMS:
-        row = [{b.variant: cells[a, b][0] for b in FORMS if b.container == container and b is not a} for container in CONTAINERS]
+    for a in forms_of(is_run):
+        row = [{b.variant: cells[a, b][0] for b in forms_of(is_run) if b.container == container and b is not a} for container in CONTAINERS]
         lines.append(f"| `{a.name}` | " + " | ".join(cell(outcomes) if outcomes else "" for outcomes in row) + " |")
     return lines
 
@@ -186,7 +218,7 @@ def page_lines(measured):
                 known = cells.setdefault(pair, (came_back, collections.Counter()))
                 worst = known[0] if known[0] != EQUAL else came_back
                 cells[pair] = (worst, known[1] | left_out)
-        lines += table(cells) + [""]
+        lines += table(cells, subject == RUN) + [""]
         if left := left_out_lines(cells):
             lines += left + [""]
     return lines + [END]
@@ -198,14 +230,14 @@ def main():
     parser.add_argument("--update", action="store_true")
     arguments = parser.parse_args()
     tools = Tools(arguments.bin.resolve())
-    measured = {"A model": {}, "A training run": {}}
+    measured = {MODEL: {}, RUN: {}}
     for name in MODELS:
         model = GOLDENS / name / "ckpt"
         with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
-            measured["A model"][name] = measure(tools, model, model, pathlib.Path(scratch))
+            measured[MODEL][name] = measure(tools, model, model, pathlib.Path(scratch), is_run=False)
         with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
             run = tools.train(model, pathlib.Path(scratch))
-            measured["A training run"][f"two steps of {name}"] = measure(tools, model, run, pathlib.Path(scratch))
+            measured[RUN][f"two steps of {name}"] = measure(tools, model, run, pathlib.Path(scratch), is_run=True)
     text = PAGE.read_text()
     begin, end = text.index(BEGIN), text.index(END) + len(END)
     page = text[:begin] + "\n".join(page_lines(measured)) + text[end:]

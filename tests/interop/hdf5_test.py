@@ -127,12 +127,13 @@ def test_h5py_reads_a_run_that_goes_on(ranks, later, tokens, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["contiguous", "zstd", "files"])
-@pytest.mark.parametrize("naming", tools.RUN_FORMATS)
-def test_h5py_reads_a_run_under_the_names_of_each_format(naming, form, tmp_path):
+@pytest.mark.parametrize("stored", tools.RUN_FORMS)
+def test_h5py_reads_a_run_under_the_names_of_each_format(stored, form, tmp_path):
     """Of a run of another container: the tensors and objects that a directory of the format has."""
+    naming, options = tools.RUN_FORMS[stored]
     source = source_of("torch_dist/opt_fully_reshardable_dp1_core016")
-    tools.convert("convert", source, tmp_path / "directory", *tools.RUN_FORMATS[naming])
-    tools.convert("convert", source, tmp_path / "run.h5", "--to", "hdf5", "--naming", naming, *FORMS[form])
+    tools.convert("convert", source, tmp_path / "directory", *tools.RUN_FORMATS[naming], *options)
+    tools.convert("convert", source, tmp_path / "run.h5", "--to", "hdf5", "--naming", naming, *options, *FORMS[form])
     read = h5py_reads(tmp_path / "run.h5")
     assert read["tensors"] == expected_of(tmp_path / "directory")
     # `_extra_state` of Transformer Engine holds nothing, and is there for Megatron's loader alone.

@@ -19,6 +19,13 @@ TORCH = ["2.15.0", "2.4.1"]  # the environments that have it
 
 # The formats that store runs, and what of `ckpt-convert convert` makes a directory of each.
 RUN_FORMATS = {"fsdp_dtensor": ("--to", "fsdp_dtensor"), "torch_dist": ("--to", "torch_dist"), "fsdp2": ("--to", "dcp", "--naming", "fsdp2")}
+# Forms of a run's optimizer in these, with the naming of the format.
+RUN_FORMS = {
+    **{naming: (naming, ()) for naming in RUN_FORMATS},
+    "model_space": ("torch_dist", ("--optimizer-form", "fully_sharded_model_space")),
+    "buffers": ("torch_dist", ("--optimizer-form", "dp_reshardable", "--transformer-impl", "local")),
+    "flattened": ("fsdp2", ("--optimizer-state-dict", "flattened")),
+}
 
 
 def are_sanitized():

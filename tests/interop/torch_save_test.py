@@ -121,12 +121,13 @@ def test_a_run_in_one_file_is_a_training_state(is_flat, tmp_path):
     assert objects == others
 
 
-@pytest.mark.parametrize("naming", tools.RUN_FORMATS)
-def test_torch_loads_a_run_under_the_names_of_each_format(naming, tmp_path):
+@pytest.mark.parametrize("stored", tools.RUN_FORMS)
+def test_torch_loads_a_run_under_the_names_of_each_format(stored, tmp_path):
     """Of a run of another container: the tensors and objects that a directory of the format has."""
+    naming, options = tools.RUN_FORMS[stored]
     source = source_of("torch_dist/opt_fully_reshardable_dp1_core016")
-    tools.convert("convert", source, tmp_path / "directory", *tools.RUN_FORMATS[naming])
-    tools.convert("convert", source, tmp_path / "run.pt", "--to", "torch_save", "--naming", naming)
+    tools.convert("convert", source, tmp_path / "directory", *tools.RUN_FORMATS[naming], *options)
+    tools.convert("convert", source, tmp_path / "run.pt", "--to", "torch_save", "--naming", naming, *options)
     described = tools.described(tmp_path / "directory")
     expected = {key: {"shape": shape, "dtype": dtype, "sha256": sha} for key, (shape, dtype, sha) in described.items()}
     how = ["classes"] if naming != "fsdp2" else []
