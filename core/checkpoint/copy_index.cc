@@ -21,4 +21,11 @@ void CopyTensor(const CheckpointIndex& from, const GlobalTensor& tensor, IndexBu
   }
 }
 
+void CopyObjects(const CheckpointIndex& from, IndexBuilder& to) {
+  for (const ObjectEntry& object : from.objects()) {
+    to.AddObject(object);
+    for (const ObjectEntry& copy : from.copies(object)) to.AddObjectCopy(copy);
+  }
+}
+
 }  // namespace ckpt

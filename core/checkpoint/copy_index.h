@@ -12,6 +12,9 @@ void BeginCopy(const CheckpointIndex& from, IndexBuilder& to);
 // A tensor of `from`, its chunks in their order. REQUIRES: BeginCopy.
 void CopyTensor(const CheckpointIndex& from, const GlobalTensor& tensor, IndexBuilder& to);
 
+// All objects and their copies. REQUIRES: BeginCopy.
+void CopyObjects(const CheckpointIndex& from, IndexBuilder& to);
+
 }  // namespace ckpt
 
 #endif  // CKPT_CORE_CHECKPOINT_COPY_INDEX_H_

@@ -75,6 +75,11 @@ std::size_t CheckpointIndex::NumCopies(const GlobalTensor& tensor) const {
   return most;
 }
 
+std::span<const ObjectEntry> CheckpointIndex::copies(const ObjectEntry& object) const {
+  const auto copies = std::ranges::equal_range(object_copies_, object.key, {}, &ObjectEntry::key);
+  return {copies.begin(), copies.end()};
+}
+
 const GlobalTensor* CheckpointIndex::FindTensor(std::string_view key) const {
   return FindByKey(tensors(), key);
 }
@@ -141,6 +146,7 @@ Result<CheckpointIndex> IndexBuilder::Build() {
   const auto by_key = [](const auto& a, const auto& b) { return a.key < b.key; };
   std::sort(index_.tensors_.begin(), index_.tensors_.end(), by_key);
   std::sort(index_.objects_.begin(), index_.objects_.end(), by_key);
+  std::ranges::stable_sort(index_.object_copies_, {}, &ObjectEntry::key);
   const auto twice = [](const std::string& key) {
     return Error(ErrorKind::kBadMetadata, "the same key twice").Tensor(key);
   };

@@ -86,6 +86,9 @@ class CheckpointIndex {
   }
   // How often that box of a tensor is stored that is stored most often; 0 without chunks.
   [[nodiscard]] std::size_t NumCopies(const GlobalTensor& tensor) const;
+  // What is stored of an object beside it, as ranks do that each have it, in the order in which it
+  // was added. Readers take the object itself.
+  [[nodiscard]] std::span<const ObjectEntry> copies(const ObjectEntry& object) const;
   // Names relative to the checkpoint's directory.
   [[nodiscard]] std::span<const std::string> files() const { return files_; }
   [[nodiscard]] std::span<const std::string> encodings() const { return encodings_; }
@@ -111,6 +114,7 @@ class CheckpointIndex {
   friend class IndexBuilder;
   std::vector<GlobalTensor> tensors_;
   std::vector<ObjectEntry> objects_;
+  std::vector<ObjectEntry> object_copies_;
   std::vector<Chunk> chunks_;
   std::vector<std::string> files_;
   std::vector<std::string> encodings_;
@@ -136,6 +140,8 @@ class IndexBuilder {
   void AddChunk(const Box& box, FileId file, EncodingId encoding, std::uint64_t offset_bytes,
                 std::uint64_t size_bytes);
   void AddObject(ObjectEntry object) { index_.objects_.push_back(std::move(object)); }
+  // Of an object that is added, too.
+  void AddObjectCopy(ObjectEntry copy) { index_.object_copies_.push_back(std::move(copy)); }
   void AddProblem(Problem problem) { index_.problems_.push_back(std::move(problem)); }
   void AddProblems(const Status& status);  // all of them, as errors
   // Files added so far.

@@ -17,9 +17,8 @@ Result<StoredArray> ViewSource::Locate(const GlobalTensor& tensor, const Chunk& 
 }
 
 Result<RenderedObject> ViewSource::ReadObject(const ObjectEntry& object) const {
-  const ObjectEntry* const stored = below().index().FindObject(object.key);
-  CKPT_CHECK(stored != nullptr);
-  return below().ReadObject(*stored);
+  CKPT_CHECK(below().index().FindObject(object.key) != nullptr);
+  return below().ReadObject(object);  // one of its copies, maybe
 }
 
 Result<std::optional<PickledObject>> ViewSource::ReadPickled(const ObjectEntry& object) const {

@@ -20,6 +20,7 @@ class ViewSource : public ForwardingSource {
 
   // REQUIRES, beside what CheckpointSource asks: the tensor was copied by CopyTensor.
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override;
+  // Or that it was copied by CopyObjects.
   Result<RenderedObject> ReadObject(const ObjectEntry& object) const override;
   // Nothing of objects that the checkpoint below does not have.
   Result<std::optional<PickledObject>> ReadPickled(const ObjectEntry& object) const override;

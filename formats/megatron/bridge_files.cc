@@ -45,7 +45,7 @@ class WithObjectFiles final : public ViewSource {
     IndexBuilder builder;
     BeginCopy(stored, builder);
     for (const GlobalTensor& tensor : stored.tensors()) CopyTensor(stored, tensor, builder);
-    for (const ObjectEntry& object : stored.objects()) builder.AddObject(object);
+    CopyObjects(stored, builder);
     for (const ObjectFile& own : own_) {
       builder.AddObject({.key = std::string(own.key),
                          .file = builder.AddFile(own.file),

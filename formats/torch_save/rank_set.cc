@@ -70,9 +70,15 @@ Status RankSetSource::BuildIndex() {
     builder.AddProblems(Status(tensor.problem).Tensor(tensor.key));
     AddChunks(tensor, encoding, builder);
   }
-  for (ObjectEntry object : set_.objects) {
-    object.encoding = encoding;
-    builder.AddObject(std::move(object));
+  std::set<std::string_view> keys;
+  for (const ObjectEntry& object : set_.objects) {
+    ObjectEntry entry = object;
+    entry.encoding = encoding;
+    if (keys.insert(object.key).second) {
+      builder.AddObject(std::move(entry));
+    } else {
+      builder.AddObjectCopy(std::move(entry));
+    }
   }
   CKPT_ASSIGN_OR_RETURN(index_, builder.Build());
   return OkStatus();
@@ -135,13 +141,13 @@ Result<StoredArray> RankSetSource::Locate(const GlobalTensor& tensor, const Chun
 }
 
 Result<RenderedObject> RankSetSource::ReadObject(const ObjectEntry& object) const {
-  const auto value = set_.values.find(object.key);
-  if (value != set_.values.end()) return value->second;
+  const auto made = set_.made.find(object.key);
+  if (made != set_.made.end()) return made->second(set_, object.file);
   return set_.files[object.file]->ReadObject(object);
 }
 
 Result<std::optional<PickledObject>> RankSetSource::ReadPickled(const ObjectEntry& object) const {
-  if (set_.values.contains(object.key)) return std::optional<PickledObject>();
+  if (set_.made.contains(object.key)) return std::optional<PickledObject>();
   return set_.files[object.file]->ReadPickled(object);
 }
 

@@ -3,6 +3,7 @@
 #define CKPT_FORMATS_TORCH_SAVE_RANK_SET_H_
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -35,15 +36,19 @@ struct RankTensor {
   Status problem = {};                 // not OK: it cannot be delivered, and has no parts
 };
 
+struct RankSet;
+// An object that no file holds under its key, as the set's file of this number has it.
+using MakeObject = std::function<Result<RenderedObject>(const RankSet& set, std::size_t file)>;
+
 // What a format says of the files, from which the checkpoint is made.
 struct RankSet {
   std::vector<std::string> names;                       // relative to the checkpoint's directory
   std::vector<std::unique_ptr<TorchSaveSource>> files;  // parallel to the names
   std::vector<RankTensor> tensors;
-  // `file` is a number in the set. The source of that file reads them, by the same key.
+  // `file` is a number in the set. The source of that file reads them, by the same key, unless they
+  // are made. Those of the same key are copies: readers take the first.
   std::vector<ObjectEntry> objects;
-  // Of these objects those that no file holds under this key, by key.
-  std::map<std::string, RenderedObject> values = {};
+  std::map<std::string, MakeObject> made = {};  // by key
   std::vector<Problem> problems;
 };
 

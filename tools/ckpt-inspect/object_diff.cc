@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
+
+#include <fmt/format.h>
 
 namespace ckpt::inspect {
 namespace {
@@ -26,6 +30,28 @@ bool HoldsSame(const std::vector<HeldTensor>& a, const std::vector<HeldTensor>& 
   });
 }
 
+// What both sides hold of an object, or of a copy of it.
+struct Held {
+  const ObjectEntry* a = nullptr;
+  const ObjectEntry* b = nullptr;
+  std::string name;
+};
+
+// The object of both sides, and the copies that ranks have of it. As these may hold what is the
+// rank's own, a copy stands for that of the same rank alone.
+std::vector<Held> Pairs(const CheckpointIndex& a, const ObjectEntry& object,
+                        const CheckpointIndex& b, const ObjectEntry& other) {
+  std::vector<Held> pairs = {{.a = &object, .b = &other, .name = object.key}};
+  const auto copies_a = a.copies(object);
+  const auto copies_b = b.copies(other);
+  for (std::size_t copy = 0; copy < std::min(copies_a.size(), copies_b.size()); ++copy) {
+    pairs.push_back({.a = &copies_a[copy],
+                     .b = &copies_b[copy],
+                     .name = fmt::format("{} (copy {})", object.key, copy + 2)});
+  }
+  return pairs;
+}
+
 }  // namespace
 
 ObjectDiff DiffObjects(const CheckpointSource& a, const CheckpointSource& b) {
@@ -39,11 +65,14 @@ ObjectDiff DiffObjects(const CheckpointSource& a, const CheckpointSource& b) {
       diff.only_a.push_back(object.key);
       continue;
     }
-    std::optional<RenderedObject> in_a = Render(a, object, diff.unreadable);
-    std::optional<RenderedObject> in_b = Render(b, *other, diff.unreadable);
-    if (!in_a || !in_b) continue;
-    if (in_a->json == in_b->json && HoldsSame(in_a->held, in_b->held)) continue;
-    diff.different.push_back({object.key, std::move(in_a->json), std::move(in_b->json)});
+    for (const Held& held : Pairs(a.index(), object, b.index(), *other)) {
+      std::optional<RenderedObject> in_a = Render(a, *held.a, diff.unreadable);
+      std::optional<RenderedObject> in_b = Render(b, *held.b, diff.unreadable);
+      if (!in_a || !in_b) continue;
+      if (in_a->json == in_b->json && HoldsSame(in_a->held, in_b->held)) continue;
+      diff.different.push_back({held.name, std::move(in_a->json), std::move(in_b->json)});
+      break;  // the copies of what differs tell nothing else
+    }
   }
   return diff;
 }

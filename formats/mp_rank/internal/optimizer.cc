@@ -116,10 +116,10 @@ Result<std::optional<std::int64_t>> FindStep(const RankSet& set) {
       .Actual(fmt::format("{}", fmt::join(steps, ", ")));
 }
 
-// What Megatron-Core has in its common state, from the first rank's file.
-Result<RenderedObject> RenderCommonState(const RankSet& set) {
-  const TorchSaveSource& file = *set.files.front();
-  CKPT_ASSIGN_OR_RETURN(const std::optional<std::int64_t> step, FindStep(set));
+// What Megatron-Core has in its common state, from a rank's file. `step`: how often parameters were
+// updated, if that is known.
+Result<RenderedObject> RenderCommonState(const TorchSaveSource& file,
+                                         std::optional<std::int64_t> step) {
   JsonWriter json;
   json.BeginObject();
   for (const std::string& member : file.members()) {
@@ -190,7 +190,11 @@ Result<OptimizerState> ReadOptimizer(Storage& storage, const Path& directory, co
     }
   }
   CKPT_RETURN_IF_ERROR(CheckWhole(state, parts, arguments, ranks, set));
-  CKPT_ASSIGN_OR_RETURN(state.common, RenderCommonState(set));
+  CKPT_ASSIGN_OR_RETURN(const std::optional<std::int64_t> step, FindStep(set));
+  CKPT_RETURN_IF_ERROR(RenderCommonState(*set.files.front(), step).status());
+  state.common = [step](const RankSet& all, std::size_t file) {
+    return RenderCommonState(*all.files[file], step);
+  };
   return state;
 }
 

@@ -32,7 +32,7 @@ struct OptimizerState {
   std::vector<OptimizerPart> parts;
   torch_save::RankSet files;  // those beside the models' in which some parts lie
   // Arguments, progress and groups as Megatron-Core's common state has them.
-  RenderedObject common;
+  torch_save::MakeObject common;
 };
 
 // `parts`: the model's, of every file of the set. `directory` has the directories of `ranks`.

@@ -128,15 +128,20 @@ Result<bool> AddOptimizer(Storage& storage, const Path& directory,
   for (const auto& [field, tensors] : of_fields) {
     AddTensors(fmt::format("{}.{}.", kOptimizerState, field), tensors, arguments, set);
   }
-  set.objects.push_back({.key = std::string(kCommonState)});
-  set.values.emplace(kCommonState, std::move(state->common));
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    set.objects.push_back({.key = std::string(kCommonState), .file = static_cast<FileId>(rank)});
+  }
+  set.made.emplace(kCommonState, std::move(state->common));
   return true;
 }
 
-// The small objects of the first rank.
+// The small objects.
 void AddObjects(RankSet& set) {
-  for (const std::string& member : set.files.front()->members()) {
-    if (!IsOfModel(member) && !IsOwnState(member)) set.objects.push_back({.key = member});
+  for (FileId file = 0; file < set.files.size(); ++file) {
+    for (const std::string& member : set.files[file]->members()) {
+      const bool is_object = !IsOfModel(member) && !IsOwnState(member);
+      if (is_object) set.objects.push_back({.key = member, .file = file});
+    }
   }
 }
 

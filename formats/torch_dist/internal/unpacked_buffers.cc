@@ -336,7 +336,7 @@ class UnpackedSource final : public ViewSource {
                          chunk.size_bytes);
       }
     }
-    for (const ObjectEntry& object : stored.objects()) builder.AddObject(object);
+    CopyObjects(stored, builder);
     CKPT_ASSIGN_OR_RETURN(CheckpointIndex index, builder.Build());
     SetIndex(std::move(index));
     return OkStatus();

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -46,12 +47,12 @@ std::string_view TypeOf(const JsonCursor& value) {
   return "dict";
 }
 
-Status CannotName(std::string_view what, const RankSet& set) {
-  return Error(ErrorKind::kUnsupported, what).File(set.names.front());
+Status CannotName(std::string_view what, const std::string& file) {
+  return Error(ErrorKind::kUnsupported, what).File(file);
 }
 
 // The numbers in the only group are those of all parameters, in order.
-Status CheckNumbers(const JsonCursor& group, std::size_t num_parameters, const RankSet& set) {
+Status CheckNumbers(const JsonCursor& group, std::size_t num_parameters, const std::string& file) {
   CKPT_ASSIGN_OR_RETURN(const JsonCursor params, group.At(kParams));
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::int64_t> numbers, params.Int64Array());
   bool are_in_order = true;
@@ -59,24 +60,26 @@ Status CheckNumbers(const JsonCursor& group, std::size_t num_parameters, const R
     are_in_order = are_in_order && numbers[i] == static_cast<std::int64_t>(i);
   }
   if (are_in_order && numbers.size() == num_parameters) return OkStatus();
-  return CannotName("the optimizer has other parameters than the model", set)
+  return CannotName("the optimizer has other parameters than the model", file)
       .Expected(fmt::format("{} parameters, numbered in order", num_parameters))
       .Actual(fmt::format("{}", numbers.size()));
 }
 
-Result<std::map<std::string, RenderedObject>> ReadGroups(const RankSet& set,
+// As a rank's file has them, by the keys of the checkpoint.
+Result<std::map<std::string, RenderedObject>> ReadGroups(const RankSet& set, std::size_t file,
                                                          const std::vector<Parameter>& parameters) {
+  const std::string& name_of_file = set.names[file];
   CKPT_ASSIGN_OR_RETURN(const RenderedObject rendered,
-                        set.files.front()->ReadObject({.key = std::string(kGroups)}));
+                        set.files[file]->ReadObject({.key = std::string(kGroups)}));
   CKPT_ASSIGN_OR_RETURN(const JsonDocument document,
-                        JsonDocument::Parse(rendered.json, set.names.front()));
+                        JsonDocument::Parse(rendered.json, name_of_file));
   CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> groups, document.root().Items());
   if (groups.size() != 1) {
-    return CannotName("the optimizer numbers its parameters by groups", set)
+    return CannotName("the optimizer numbers its parameters by groups", name_of_file)
         .Expected("one group")
         .Actual(fmt::format("{}", groups.size()));
   }
-  CKPT_RETURN_IF_ERROR(CheckNumbers(groups.front(), parameters.size(), set));
+  CKPT_RETURN_IF_ERROR(CheckNumbers(groups.front(), parameters.size(), name_of_file));
   std::map<std::string, RenderedObject> objects;
   CKPT_ASSIGN_OR_RETURN(const auto members, groups.front().Members());
   for (const auto& [name, value] : members) {
@@ -125,7 +128,7 @@ Status CheckShapes(const std::map<std::string, Parts>& state,
         CannotName(is_flat ? "the optimizer keeps flat parameters, and nothing says where in them "
                              "one lies"
                            : "the optimizer has other parameters than the model",
-                   set)
+                   set.names.front())
             .Tensor(key)
             .Expected(
                 fmt::format("the shape of {}, {}", parameter.name, FormatDims(parameter.shape)))
@@ -155,11 +158,24 @@ Result<NamedOptimizer> NameOptimizer(const RankSet& set, const std::vector<Param
   CKPT_ASSIGN_OR_RETURN(const auto state, CollectParts(set, kState));
   CKPT_RETURN_IF_ERROR(CheckShapes(state, parameters, set));
   NamedOptimizer named;
-  CKPT_ASSIGN_OR_RETURN(named.groups, ReadGroups(set, parameters));
+  CKPT_ASSIGN_OR_RETURN(const auto groups, ReadGroups(set, 0, parameters));
+  const auto shared = std::make_shared<const std::vector<Parameter>>(parameters);
+  for (const auto& [key, value] : groups) {
+    named.groups[key] = [key = key, shared](const RankSet& all,
+                                            std::size_t file) -> Result<RenderedObject> {
+      CKPT_ASSIGN_OR_RETURN(auto of_rank, ReadGroups(all, file, *shared));
+      const auto found = of_rank.find(key);
+      if (found != of_rank.end()) return std::move(found->second);
+      return Error(ErrorKind::kMissing, "a rank's optimizer lacks a setting of another's")
+          .File(all.names[file])
+          .Tensor(key);
+    };
+  }
   for (const auto& [key, parts] : state) {
     const std::optional<NumberedKey> parsed = ParseKey(key);
     if (!parsed || parsed->number >= parameters.size()) {
-      return CannotName("the optimizer keeps something for no parameter of the model", set)
+      return CannotName("the optimizer keeps something for no parameter of the model",
+                        set.names.front())
           .Tensor(key);
     }
     named.tensors.push_back(Assemble(fmt::format("{}{}{}.{}", kOptimizer, kState,

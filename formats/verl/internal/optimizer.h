@@ -24,8 +24,9 @@ Result<std::vector<Parameter>> ListParameters(const torch_save::RankSet& set);
 
 struct NamedOptimizer {
   // Named as torch.distributed.checkpoint.state_dict names them in a state dict "optim".
-  std::vector<torch_save::RankTensor> tensors;   // of the files of `set`
-  std::map<std::string, RenderedObject> groups;  // the settings, and the names of the parameters
+  std::vector<torch_save::RankTensor> tensors;  // of the files of `set`
+  // The settings, and the names of the parameters.
+  std::map<std::string, torch_save::MakeObject> groups;
 };
 
 // `set` has the optimizer's files of all ranks: torch's state_dict, which numbers the parameters.

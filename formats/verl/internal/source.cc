@@ -74,10 +74,12 @@ Result<bool> AddOptimizer(Storage& storage, const Path& directory,
       for (PlacedPart& part : tensor.parts) part.file += first;
       set.tensors.push_back(std::move(tensor));
     }
-    for (const auto& [key, value] : optimizer.groups) {
-      set.objects.push_back({.key = key, .file = static_cast<FileId>(first)});
+    for (const auto& [key, make] : optimizer.groups) {
+      for (std::size_t file = 0; file < files.files.size(); ++file) {
+        set.objects.push_back({.key = key, .file = static_cast<FileId>(first + file)});
+      }
     }
-    set.values = std::move(optimizer.groups);
+    set.made = std::move(optimizer.groups);
     std::ranges::move(files.names, std::back_inserter(set.names));
     std::ranges::move(files.files, std::back_inserter(set.files));
     return OkStatus();
@@ -91,18 +93,15 @@ Result<bool> AddOptimizer(Storage& storage, const Path& directory,
   return false;
 }
 
-// What the files hold besides these tensors. Files may have the same objects: the first one's are
-// taken.
+// What the files hold besides these tensors.
 void AddRest(const std::map<std::string, Parts>& tensors, RankSet& set) {
-  std::set<std::string_view> objects;
   for (FileId file = 0; file < set.files.size(); ++file) {
     const CheckpointIndex& of_rank = set.files[file]->index();
     for (const Problem& problem : of_rank.problems()) {
       if (!tensors.contains(problem.tensor)) set.problems.push_back(problem);
     }
     for (ObjectEntry object : of_rank.objects()) {
-      const bool is_part = tensors.contains(object.key);
-      if (is_part || !objects.insert(of_rank.FindObject(object.key)->key).second) continue;
+      if (tensors.contains(object.key)) continue;
       object.file = file;
       set.objects.push_back(std::move(object));
     }

@@ -108,6 +108,20 @@ TEST_F(MpRankOptimizerTest, BuffersBecomeTensorsOfTheModel) {
   ExpectState(*source);
 }
 
+// Readers take the first; the others stand beside it.
+TEST_F(MpRankOptimizerTest, EveryRankHasItsCommonState) {
+  WriteRun({});
+  Write(1, "model_optim_rng.pt", EncodeRunFile(ParametersOfRank(1), {.samples = 57}));
+  const auto source = Open();
+  ASSERT_NE(source, nullptr);
+  const ObjectEntry* const state = source->index().FindObject("common_state");
+  ASSERT_NE(state, nullptr);
+  const auto copies = source->index().copies(*state);
+  ASSERT_THAT(copies, SizeIs(1));
+  EXPECT_THAT(source->ReadObject(*state)->json, HasSubstr("\"consumed_train_samples\":56"));
+  EXPECT_THAT(source->ReadObject(copies[0])->json, HasSubstr("\"consumed_train_samples\":57"));
+}
+
 TEST_F(MpRankOptimizerTest, GroupsBecomeTensorsOfTheModel) {
   WriteRun({.is_distributed = false});
   const auto source = Open();

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/converters/verbs/convert_fixture.h"
+#include "tests/formats/mp_rank/run_files.h"
 #include "tests/reliability/small_foreign.h"
 #include "tests/tools/ckpt-inspect/diff_answer.h"
 #include "tools/ckpt-inspect/inspect.h"
@@ -20,6 +21,7 @@ namespace ckpt::inspect {
 namespace {
 
 using ::ckpt::testing::ConvertTest;
+using ::ckpt::testing::FailsWith;
 using ::ckpt::testing::GoldenDir;
 using ::ckpt::testing::IsOk;
 using ::testing::HasSubstr;
@@ -255,6 +257,33 @@ TEST_F(DiffTest, ComparesCopiesOfRanks) {
   const Answer answer = Diff(own / "verl/torch_2.15", mixed);
   for (const Entry& entry : answer.different) EXPECT_EQ(entry.what, "values") << entry.key;
   EXPECT_THAT(answer.text, HasSubstr("\"model.replica (copy 4)\""));
+}
+
+// Objects that were saved so; a bit that flips later is met by the checksums of the files.
+TEST_F(DiffTest, ComparesObjectsOfRanks) {
+  const auto write = [&](const std::string& name, std::int64_t samples) {
+    for (int rank = 0; rank < 2; ++rank) {
+      const Path directory = dir_.path() / name / fmt::format("mp_rank_{:02}", rank);
+      boost::filesystem::create_directories(directory);
+      const Bytes file =
+          mp_rank::EncodeRunFile(mp_rank::ParametersOfRank(rank),
+                                 {.is_distributed = false, .samples = rank == 0 ? 56 : samples});
+      EXPECT_THAT(WriteSmallFile(PosixStorage(), directory / "model_optim_rng.pt", file), IsOk());
+    }
+    return dir_.path() / name;
+  };
+  const std::string copy = "\"common_state (copy 2)\"";
+  const Path whole = write("whole", 56);
+  EXPECT_THAT(Diff(whole, write("same", 56)).text, ::testing::Not(HasSubstr(copy)));
+  EXPECT_THAT(Diff(whole, write("other", 57)).text, HasSubstr(copy));
+
+  const Path flipped = write("flipped", 56) / "mp_rank_01/model_optim_rng.pt";
+  const std::size_t name = testing::Content(flipped).find("consumed_train_samples");
+  ASSERT_NE(name, std::string::npos);
+  FlipBit(flipped, name + 24, 0);
+  const auto opened = OpenCheckpoint(PosixStorage(), dir_.path() / "flipped");
+  ASSERT_THAT(opened, FailsWith(ErrorKind::kChecksum));
+  EXPECT_EQ(opened.status().first().file.find(flipped.string()), 0U);
 }
 
 // Bytes that cannot be unpacked have no values: the tensor is named, and the others are compared.
