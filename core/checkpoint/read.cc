@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/endian.h"
 #include "core/base/units.h"
+#include "core/checkpoint/chunk_copies.h"
 #include "core/tensor/blocks.h"
 
 namespace ckpt {
@@ -250,14 +251,15 @@ Status TensorReader::ReadInto(const Box& box, MutableByteSpan out, std::uint64_t
   const CheckpointIndex& index = chunks_->source().index();
   const std::uint64_t element_bytes = ElementBytes(tensor_->dtype);
   std::int64_t missing = NumElements(box.sizes);
-  std::set<std::pair<DimsId, DimsId>> read;  // boxes read: a replica must not count twice
-  for (const Chunk& chunk : index.chunks(*tensor_)) {
+  const std::span<const Chunk> chunks = index.chunks(*tensor_);
+  const ChunkCopies copies(chunks, copy_);
+  std::set<BoxId> read;  // boxes read: a replica must not count twice
+  for (const Chunk& chunk : chunks) {
     if (missing <= 0) break;
     const std::optional<Box> common = Intersect({index.offsets(chunk), index.sizes(chunk)}, box);
-    const std::pair<DimsId, DimsId> identity(chunk.offsets, chunk.sizes);
-    if (!common || !read.insert(identity).second) continue;
+    if (!common || !read.insert(BoxIdOf(chunk)).second) continue;
     const Box stored = index.box(chunk);
-    CKPT_ASSIGN_OR_RETURN(const StoredArray* array, chunks_->Locate(*tensor_, chunk));
+    CKPT_ASSIGN_OR_RETURN(const StoredArray* array, chunks_->Locate(*tensor_, copies.Of(chunk)));
     std::uint64_t src_at = 0;
     std::uint64_t dst_at = dst_offset;
     for (std::size_t d = 0; d < box.sizes.size(); ++d) {
@@ -284,10 +286,10 @@ Status TensorReader::ReadInto(const Box& box, MutableByteSpan out, std::uint64_t
 }
 
 Status ReadBox(const CheckpointSource& source, const GlobalTensor& tensor, const Box& box,
-               MutableByteSpan out, std::uint64_t budget_bytes) {
+               MutableByteSpan out, std::uint64_t budget_bytes, std::size_t copy) {
   Gatherer gatherer(budget_bytes / 4);
   LocatedChunks chunks(source, budget_bytes);
-  return TensorReader(tensor, gatherer, chunks).Read(box, out);
+  return TensorReader(tensor, gatherer, chunks, copy).Read(box, out);
 }
 
 bool IsNumber(const GlobalTensor& tensor) {

@@ -93,10 +93,11 @@ class LocatedChunks {
 // Reads boxes of one tensor. For one thread.
 class TensorReader {
  public:
-  // REQUIRES: `tensor` (one of the index of `chunks`' source), `gatherer` and `chunks` outlive
-  // this.
-  TensorReader(const GlobalTensor& tensor, Gatherer& gatherer, LocatedChunks& chunks)
-      : tensor_(&tensor), gatherer_(&gatherer), chunks_(&chunks) {}
+  // `copy`: of boxes that are stored several times; the first where there are fewer. REQUIRES:
+  // `tensor` (one of the index of `chunks`' source), `gatherer` and `chunks` outlive this.
+  TensorReader(const GlobalTensor& tensor, Gatherer& gatherer, LocatedChunks& chunks,
+               std::size_t copy = 0)
+      : tensor_(&tensor), gatherer_(&gatherer), chunks_(&chunks), copy_(copy) {}
 
   [[nodiscard]] const GlobalTensor& tensor() const { return *tensor_; }
 
@@ -117,11 +118,12 @@ class TensorReader {
   const GlobalTensor* tensor_;
   Gatherer* gatherer_;
   LocatedChunks* chunks_;
+  std::size_t copy_;
 };
 
 // One-shot form of TensorReader::Read.
 Status ReadBox(const CheckpointSource& source, const GlobalTensor& tensor, const Box& box,
-               MutableByteSpan out, std::uint64_t budget_bytes);
+               MutableByteSpan out, std::uint64_t budget_bytes, std::size_t copy = 0);
 
 // Whether a tensor has one element, of float32, float64, int32, int64 or bool.
 [[nodiscard]] bool IsNumber(const GlobalTensor& tensor);

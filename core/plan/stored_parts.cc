@@ -1,28 +1,13 @@
 #include "core/plan/stored_parts.h"
 
 #include <cstdint>
-#include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "core/checkpoint/chunk_copies.h"
+
 namespace ckpt {
-namespace {
-
-using BoxId = std::pair<DimsId, DimsId>;
-
-// By their boxes, the chunks that are number `copy` of equal ones.
-std::map<BoxId, const Chunk*> CopiesOf(std::span<const Chunk> chunks, std::size_t copy) {
-  std::map<BoxId, std::size_t> counts;
-  std::map<BoxId, const Chunk*> copies;
-  for (const Chunk& chunk : chunks) {
-    const BoxId box(chunk.offsets, chunk.sizes);
-    if (counts[box]++ == copy) copies[box] = &chunk;
-  }
-  return copies;
-}
-
-}  // namespace
 
 Status ForEachStoredPart(const CheckpointIndex& index, const GlobalTensor& tensor,
                          std::span<const Chunk> chunks, const layout::Nest& nest, std::size_t copy,
@@ -30,18 +15,15 @@ Status ForEachStoredPart(const CheckpointIndex& index, const GlobalTensor& tenso
                                                     std::span<const layout::Nest> parts)>& visit) {
   std::int64_t missing = layout::Volume(nest);
   std::set<BoxId> read;  // boxes read: a replica must not count twice
-  std::map<BoxId, const Chunk*> copies;
-  if (copy > 0) copies = CopiesOf(chunks, copy);
+  const ChunkCopies copies(chunks, copy);
   for (const Chunk& chunk : chunks) {
     if (missing <= 0) break;
-    const BoxId identity(chunk.offsets, chunk.sizes);
-    if (read.contains(identity)) continue;
+    if (read.contains(BoxIdOf(chunk))) continue;
     const Box stored = index.box(chunk);
     const std::vector<layout::Nest> parts = layout::ClipToSource(nest, stored);
     if (parts.empty()) continue;
-    read.insert(identity);
-    const auto other = copies.find(identity);
-    CKPT_RETURN_IF_ERROR(visit(other == copies.end() ? chunk : *other->second, stored, parts));
+    read.insert(BoxIdOf(chunk));
+    CKPT_RETURN_IF_ERROR(visit(copies.Of(chunk), stored, parts));
     for (const layout::Nest& part : parts) missing -= layout::Volume(part);
   }
   if (missing == 0) return OkStatus();

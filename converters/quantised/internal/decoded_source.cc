@@ -10,6 +10,7 @@
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/units.h"
+#include "core/checkpoint/chunk_copies.h"
 #include "core/checkpoint/copy_index.h"
 #include "core/checkpoint/read.h"
 #include "core/checkpoint/view_source.h"
@@ -57,7 +58,9 @@ class DecodedSource final : public ViewSource {
     const CheckpointIndex& stored = below().index();
     std::set<const GlobalTensor*> replaced;
     for (const CodedTensor& tensor : tensors) {
-      tensors_[tensor.codes->key] = tensor;
+      const std::size_t copies = std::max(
+          {stored.NumCopies(*tensor.codes), stored.NumCopies(*tensor.scales), std::size_t{1}});
+      tensors_[tensor.codes->key] = {.stored = tensor, .copies = copies};
       replaced.insert({tensor.codes, tensor.scales});
     }
     IndexBuilder builder;
@@ -65,8 +68,13 @@ class DecodedSource final : public ViewSource {
     for (const GlobalTensor& tensor : stored.tensors()) {
       if (!replaced.contains(&tensor)) CopyTensor(stored, tensor, builder);
     }
-    for (const auto& [key, tensor] : tensors_) AddParts(tensor, builder);
-    for (const ObjectEntry& object : stored.objects()) builder.AddObject(object);
+    for (const auto& [key, tensor] : tensors_) {
+      builder.AddTensor(key, DType::kBfloat16, tensor.stored.shape);
+      for (std::size_t copy = 0; copy < tensor.copies; ++copy) {
+        AddParts(tensor.stored, copy, builder);
+      }
+    }
+    CopyObjects(stored, builder);
     CKPT_ASSIGN_OR_RETURN(CheckpointIndex index, builder.Build());
     SetIndex(std::move(index));
     return OkStatus();
@@ -76,7 +84,9 @@ class DecodedSource final : public ViewSource {
     const auto coded = tensors_.find(tensor.key);
     if (coded == tensors_.end()) return ViewSource::Locate(tensor, chunk);
     const Box values = index().box(chunk);
-    CKPT_ASSIGN_OR_RETURN(Bytes decoded, Decode(coded->second, values));
+    const std::size_t of_copy = tensor.num_chunks / coded->second.copies;
+    CKPT_ASSIGN_OR_RETURN(
+        Bytes decoded, Decode(coded->second.stored, values, PositionOf(tensor, chunk) / of_copy));
     StoredArray array{.file = nullptr,
                       .dtype = DType::kBfloat16,
                       .strides = ContiguousStrides(values.sizes),
@@ -86,12 +96,16 @@ class DecodedSource final : public ViewSource {
   }
 
  private:
-  // A chunk for each part that is decoded at a time.
-  void AddParts(const CodedTensor& tensor, IndexBuilder& builder) const {
-    builder.AddTensor(tensor.codes->key, DType::kBfloat16, tensor.shape);
+  struct Decoded {
+    CodedTensor stored;
+    std::size_t copies = 1;  // of codes or scales, at most
+  };
+
+  // A chunk for each part that is decoded at a time, from this copy of codes and scales.
+  void AddParts(const CodedTensor& tensor, std::size_t copy, IndexBuilder& builder) const {
     const std::span<const Chunk> items = below().index().chunks(*tensor.codes);
     if (items.empty() || IsEmpty(WholeBox(tensor.shape))) return;
-    const Chunk& item = items.front();
+    const Chunk& item = ChunkCopies(items, copy).Of(items.front());
     const EncodingId encoding =
         builder.AddEncoding(below().index().encoding(item) +
                             (tensor.coding == Coding::kMxfp4 ? "+mxfp4" : "+fp8_blocks"));
@@ -107,13 +121,13 @@ class DecodedSource final : public ViewSource {
     CKPT_CHECK(ForEachBlock(WholeBox(tensor.scales->shape), blocks, add).ok());
   }
 
-  Result<Bytes> ReadStored(const GlobalTensor& tensor, const Box& box) const {
+  Result<Bytes> ReadStored(const GlobalTensor& tensor, const Box& box, std::size_t copy) const {
     Bytes bytes(NumBytes(box.sizes, tensor.dtype));
-    CKPT_RETURN_IF_ERROR(ReadBox(below(), tensor, box, bytes, kPartElements));
+    CKPT_RETURN_IF_ERROR(ReadBox(below(), tensor, box, bytes, kPartElements, copy));
     return bytes;
   }
 
-  Result<Bytes> Decode(const CodedTensor& tensor, const Box& values) const {
+  Result<Bytes> Decode(const CodedTensor& tensor, const Box& values, std::size_t copy) const {
     const Box grid = GridOf(values, tensor);
     Box stored = values;
     if (tensor.coding == Coding::kMxfp4) {
@@ -121,8 +135,8 @@ class DecodedSource final : public ViewSource {
       stored.offsets.push_back(0);
       stored.sizes.push_back(kMxfp4BlockBytes);
     }
-    CKPT_ASSIGN_OR_RETURN(const Bytes codes, ReadStored(*tensor.codes, stored));
-    CKPT_ASSIGN_OR_RETURN(const Bytes scales, ReadStored(*tensor.scales, grid));
+    CKPT_ASSIGN_OR_RETURN(const Bytes codes, ReadStored(*tensor.codes, stored, copy));
+    CKPT_ASSIGN_OR_RETURN(const Bytes scales, ReadStored(*tensor.scales, grid, copy));
     Bytes decoded(NumBytes(values.sizes, DType::kBfloat16));
     if (tensor.coding == Coding::kMxfp4) {
       DecodeMxfp4(codes, scales, decoded);
@@ -150,7 +164,7 @@ class DecodedSource final : public ViewSource {
     }
   }
 
-  std::map<std::string, CodedTensor, std::less<>> tensors_;  // by the key of the codes
+  std::map<std::string, Decoded, std::less<>> tensors_;  // by the key of the codes
 };
 
 }  // namespace

@@ -10,10 +10,12 @@
 
 #include "converters/config/hf_config.h"
 #include "core/base/endian.h"
+#include "core/checkpoint/copy_index.h"
 #include "core/checkpoint/digest.h"
 #include "core/checkpoint/memory_source.h"
 #include "core/checkpoint/read.h"
 #include "core/checkpoint/validate.h"
+#include "core/checkpoint/view_source.h"
 #include "core/tensor/cast.h"
 #include "formats/registry/registry.h"
 #include "tests/testing/golden.h"
@@ -333,6 +335,64 @@ TEST(DecodedWeights, MayBeOneBlock) {
   ASSERT_THAT(ReadBox(*decoded->source, tensor, WholeBox(tensor.shape), values, 1 << 20), IsOk());
   for (std::size_t i = 0; i < 6; ++i) {
     EXPECT_EQ(LoadLe<std::uint16_t>(values.data() + 2 * i), 0x4000);
+  }
+}
+
+// Of each tensor whose name with an apostrophe is another's: a second copy of that.
+class CopiedSource final : public ViewSource {
+ public:
+  explicit CopiedSource(std::shared_ptr<const CheckpointSource> source)
+      : ViewSource(std::move(source)) {
+    const CheckpointIndex& stored = below().index();
+    IndexBuilder builder;
+    BeginCopy(stored, builder);
+    for (const GlobalTensor& tensor : stored.tensors()) {
+      if (tensor.key.ends_with('\'')) continue;
+      builder.AddTensor(tensor.key, tensor.dtype, tensor.shape);
+      for (const GlobalTensor* const copy : {&tensor, stored.FindTensor(tensor.key + "'")}) {
+        if (copy == nullptr) continue;
+        const Chunk& chunk = stored.chunks(*copy)[0];
+        builder.AddChunk(stored.box(chunk), chunk.file, chunk.encoding, chunk.offset_bytes,
+                         chunk.size_bytes);
+      }
+    }
+    SetIndex(*builder.Build());
+  }
+
+  Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override {
+    const std::string suffix = PositionOf(tensor, chunk) == 0 ? "" : "'";
+    const GlobalTensor* const stored = below().index().FindTensor(tensor.key + suffix);
+    return below().Locate(*stored, below().index().chunks(*stored)[0]);
+  }
+};
+
+// A bit flips in the copy of the codes; of the scales there may be one alone, or two.
+TEST(DecodedWeights, HaveTheCopiesOfTheirCodesAndScales) {
+  const MemoryTensor codes = Filled(kWeight, kFp8, {3, 129}, 0x38);
+  MemoryTensor flipped = Filled(kWeight + "'", kFp8, {3, 129}, 0x38);
+  flipped.values[200] ^= std::byte{1};
+  MemoryTensor scales = Filled(kScale, DType::kFloat32, {1, 2}, 0x3F);
+  MemoryTensor scales_again = Filled(kScale + "'", DType::kFloat32, {1, 2}, 0x3F);
+  for (const auto& tensors :
+       {std::vector{codes, flipped, scales}, std::vector{codes, flipped, scales, scales_again}}) {
+    const auto decoded =
+        DecodeWeights(std::make_shared<const CopiedSource>(Source(tensors)), Fp8Config());
+    ASSERT_THAT(decoded, IsOk());
+    const CheckpointIndex& index = decoded->source->index();
+    EXPECT_TRUE(ValidateIndex(*decoded->source).empty());
+    const GlobalTensor& tensor = index.tensors()[0];
+    ASSERT_EQ(index.NumCopies(tensor), 2U);
+    std::vector<Bytes> copies;
+    for (std::size_t copy = 0; copy < 2; ++copy) {
+      Bytes& values = copies.emplace_back(NumBytes(tensor.shape, tensor.dtype));
+      ASSERT_THAT(ReadBox(*decoded->source, tensor, WholeBox(tensor.shape), values, 1 << 20, copy),
+                  IsOk());
+    }
+    for (std::size_t at = 0; at < copies[0].size(); at += 2) {
+      const bool is_same =
+          LoadLe<std::uint16_t>(&copies[0][at]) == LoadLe<std::uint16_t>(&copies[1][at]);
+      EXPECT_EQ(is_same, at != 400) << at;
+    }
   }
 }
 
