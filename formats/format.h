@@ -164,8 +164,8 @@ inline constexpr Format kInMemory = {.name = "memory"};
 Result<std::unique_ptr<CheckpointSource>> OpenAs(const Format& format, Storage& storage,
                                                  const Path& path);
 
-// `target` is what the message calls what has the options. Errors: kUsage (it has no such option, or
-// the option no such value).
+// `target` is what the message calls what has the options. Errors: kUsage (it has no such option,
+// or the option no such value).
 Status CheckForms(std::string_view target, std::span<const FormatOption> options,
                   const ChosenForms& forms);
 

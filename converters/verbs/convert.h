@@ -81,8 +81,8 @@ struct PreparedConversion {
   std::vector<Problem> warnings;   // what the user should know of source and result
 };
 
-// What a worker wrote, and all workers together write: small tensors whose elements the plan has are
-// left to whoever publishes.
+// What a worker wrote, and all workers together write: small tensors whose elements the plan has
+// are left to whoever publishes.
 struct WorkerShare {
   std::size_t tensors = 0;
   std::size_t of_tensors = 0;

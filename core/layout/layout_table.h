@@ -155,8 +155,8 @@ using IncludeResolver = std::function<Result<std::string>(std::string_view name)
 // axis of a logical tensor exactly once.
 //
 // Errors: kBadMetadata (syntax, an unknown axis or logical tensor, an axis bound never or twice, a
-// rule that its naming has already; with file and line), kResource (includes nested too deeply), and
-// those of `includes`.
+// rule that its naming has already; with file and line), kResource (includes nested too deeply),
+// and those of `includes`.
 Result<LayoutTable> ParseLayoutTable(std::string_view text, std::string_view name,
                                      const IncludeResolver& includes = {});
 

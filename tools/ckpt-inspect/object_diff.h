@@ -15,7 +15,8 @@ struct DifferingObject {
   std::string b;
 };
 
-// In byte order of the key. Where only a copy that a rank has differs, it is called "args (copy 2)".
+// In byte order of the key. Where only a copy that a rank has differs, it is called
+// "args (copy 2)".
 struct ObjectDiff {
   std::vector<std::string> only_a;
   std::vector<std::string> only_b;

@@ -63,8 +63,8 @@ class ConvertRunTest : public ConvertTest {
     return digests;
   }
 
-  // Key → value of every object. `_extra_state` of Transformer Engine holds nothing, and is there for
-  // Megatron's loader alone.
+  // Key → value of every object. `_extra_state` of Transformer Engine holds nothing, and is there
+  // for Megatron's loader alone.
   static std::map<std::string, std::string> Objects(const Path& path) {
     std::map<std::string, std::string> texts;
     const auto opened = OpenCheckpoint(PosixStorage(), path);
