@@ -215,14 +215,11 @@ void AddCopies(const CheckpointIndex& a, const CheckpointIndex& b, Comparison& c
   for (const TensorPair& pair : comparison.pairs) {
     const std::size_t count = std::max(counts_a.Of(pair.a), counts_b.Of(pair.b));
     for (std::size_t copy = 1; copy < count; ++copy) {
-      copies.push_back({.key = fmt::format("{} (copy {})", pair.key, copy + 1),
-                        .a = pair.a,
-                        .b = pair.b,
-                        .copy = copy});
+      copies.push_back({.key = pair.key, .a = pair.a, .b = pair.b, .copy = copy});
     }
   }
   std::ranges::move(copies, std::back_inserter(comparison.pairs));
-  std::ranges::sort(comparison.pairs, {}, &TensorPair::key);
+  std::ranges::stable_sort(comparison.pairs, {}, &TensorPair::key);
 }
 
 Status Pair(Storage& storage, const Opened& a, const Opened& b, const CompareOptions& options,
@@ -250,6 +247,10 @@ Status Pair(Storage& storage, const Opened& a, const Opened& b, const CompareOpt
 }
 
 }  // namespace
+
+std::string TensorPair::Name() const {
+  return copy == 0 ? key : fmt::format("{} (copy {})", key, copy + 1);
+}
 
 bool HaveSameKeys(const OpenedCheckpoint& a, const OpenedCheckpoint& b) {
   return std::ranges::equal(a.source->index().tensors(), b.source->index().tensors(), {},

@@ -37,6 +37,9 @@ struct TensorPair {
   // Which copy of what a side stores several times, as tensor ranks do that have the same elements;
   // the first where it has fewer.
   std::size_t copy = 0;
+
+  // "norm.weight", "norm.weight (copy 2)".
+  [[nodiscard]] std::string Name() const;
 };
 
 // What one side has that takes no part.
@@ -104,7 +107,7 @@ struct CompareOptions {
 // beside the model under one key (random states). What is no model, or
 // has A's own naming, is compared as it is stored, unless both keep an optimizer under other keys.
 //
-// What either side stores several times is one more pair for each copy: "norm.weight (copy 2)".
+// What either side stores several times is one more pair for each copy.
 //
 // If both models are training runs, so is all that their optimizers keep: moments and exact
 // weights, under A's names and shapes. Where one side has rounded copies beside its exact weights

@@ -133,6 +133,7 @@ Result<StoredArray> RankSetSource::Locate(const GlobalTensor& tensor, const Chun
   const PlacedPart& part = *located_[position];
   Result<StoredArray> array = set_.files[part.file]->LocatePart(part.local);
   if (!array.ok()) return std::move(array).status().Tensor(tensor.key);
+  // Then all files of the set are: one storage opened them.
   if (array->file->is_checked()) return array;
   if (Status equal = CheckReplicas(tensor.key, part); !equal.ok()) {
     return std::move(equal).Tensor(tensor.key);

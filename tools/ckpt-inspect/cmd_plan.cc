@@ -37,14 +37,21 @@ struct Loaded {
   bool is_computed = true;        // by the trainer
   std::vector<Problem> warnings;  // why not, and what else is planned otherwise than asked
 
-  // Says how a load is planned, because of an error. Errors: what is damaged, or was not read.
+  // Says how a load is planned where nothing says what the model is, or nobody knows it. Errors: any
+  // other, as of a model that is not whole.
   Status PlanInstead(std::string_view how, const Status& why) {
-    if (IsUnread(why.kind()) || why.kind() == ErrorKind::kChecksum) return why;
+    if (why.kind() != ErrorKind::kNotFound && why.kind() != ErrorKind::kUnsupported) return why;
     Problem warning = why.first();
     warning.severity = Severity::kWarning;
     warning.message = fmt::format("planned {}: {}", how, warning.message);
     warnings.push_back(std::move(warning));
     return OkStatus();
+  }
+
+  // The same of a model that another trainer computes.
+  Status PlanForOther(const Status& why) {
+    is_computed = false;
+    return PlanInstead("for a trainer that computes the model", why);
   }
 };
 
@@ -98,9 +105,7 @@ Result<Loaded> Understand(Storage& storage, const OpenedCheckpoint& checkpoint,
   if (model.ok()) {
     loaded.model = *std::move(model);
   } else {
-    loaded.is_computed = false;
-    CKPT_RETURN_IF_ERROR(
-        loaded.PlanInstead("for a trainer that computes the model", model.status()));
+    CKPT_RETURN_IF_ERROR(loaded.PlanForOther(model.status()));
   }
   return loaded;
 }
@@ -188,13 +193,21 @@ Result<ExitCode> RunPlan(Storage& storage, const ListedCheckpoint& checkpoint,
                          const PlanOptions& options, Streams& streams) {
   trainer::TrainConfig config;
   CKPT_ASSIGN_OR_RETURN(config.mesh, ParseMesh(options.mesh));
-  CKPT_ASSIGN_OR_RETURN(const Loaded loaded, Understand(storage, checkpoint, options.assets));
+  CKPT_ASSIGN_OR_RETURN(Loaded loaded, Understand(storage, checkpoint, options.assets));
   config.model = loaded.model;
-  const train::LoadPlanOptions plan{
-      .threads = options.common.threads > 0 ? options.common.threads : DefaultThreads(),
-      .is_computed = loaded.is_computed};
-  CKPT_ASSIGN_OR_RETURN(const std::vector<train::RankLoad> loads,
-                        train::PlanLoad(loaded.state.weights, loaded.state.moments, config, plan));
+  const auto plan = [&] {
+    return train::PlanLoad(
+        loaded.state.weights, loaded.state.moments, config,
+        {.threads = options.common.threads > 0 ? options.common.threads : DefaultThreads(),
+         .is_computed = loaded.is_computed});
+  };
+  Result<std::vector<train::RankLoad>> planned = plan();
+  if (!planned.ok() && planned.status().kind() == ErrorKind::kUnsupported && loaded.is_computed) {
+    // It has parameters that the trainer's does not have.
+    CKPT_RETURN_IF_ERROR(loaded.PlanForOther(planned.status()));
+    planned = plan();
+  }
+  CKPT_ASSIGN_OR_RETURN(const std::vector<train::RankLoad> loads, std::move(planned));
   const bool has_moments = !loaded.state.moments.empty();
   std::vector<Problem> problems = checkpoint.problems;
   for (const Problem& warning : loaded.warnings) {

@@ -30,6 +30,11 @@ using cli::Streams;
 
 constexpr std::size_t kMaxObjectBytes = 120;  // of a value, for people
 
+// Those that are compared, each once, however often it is stored.
+std::size_t NumTensors(const Comparison& comparison) {
+  return static_cast<std::size_t>(std::ranges::count(comparison.pairs, 0U, &TensorPair::copy));
+}
+
 // The index of the element at `position` in C order.
 Dims IndexAt(DimsView shape, std::int64_t position) {
   Dims index(shape.size());
@@ -120,7 +125,7 @@ void AppendDifferent(const TensorDiff& diff, const Differences& findings, JsonWr
   const TensorAsked& b = diff.pair->b;
   const ElementDiff& elements = diff.elements;
   json.BeginObject();
-  json.Key("key").Text(diff.pair->key);
+  json.Key("key").Text(diff.pair->Name());
   json.Key("what").Text(WhatDiffers(diff));
   json.Key("max_abs");
   elements.max_abs ? json.Raw(DifferenceText(diff)) : json.Null();
@@ -309,7 +314,7 @@ std::string DescribeStored(const TensorDiff& diff, const Differences& findings) 
   for (const auto& [side, index, asked] :
        {std::tuple('A', findings.index_a, &pair.a), std::tuple('B', findings.index_b, &pair.b)}) {
     const std::optional<StoredElement> stored = StoredAt(*index, *asked, first, pair.copy);
-    if (!stored || stored->key == pair.key) continue;
+    if (!stored || (pair.copy == 0 && stored->key == pair.key)) continue;
     text += fmt::format("; in {} {} at {}", side, EscapeControls(stored->key),
                         FormatDims(stored->index));
     if (pair.copy > 0) text += " of " + EscapeControls(stored->file);
@@ -340,7 +345,7 @@ std::string DescribeElements(const TensorDiff& diff, const Differences& findings
 void PrintDifferent(const TensorDiff& diff, const Differences& findings, Streams& streams) {
   const TensorAsked& a = diff.pair->a;
   const TensorAsked& b = diff.pair->b;
-  const std::string key = EscapeControls(diff.pair->key);
+  const std::string key = EscapeControls(diff.pair->Name());
   if (!diff.unreadable.ok()) {
     streams.out.Write(fmt::format("unreadable  {}  {}\n", key, Typed(a)));
   } else if (!diff.has_same_shape) {
@@ -391,7 +396,7 @@ void PrintDifferencesJson(const Differences& findings, cli::Streams& streams) {
   json.Key("compared").Text(comparison.is_of_models ? "as models" : "as stored");
   json.Key("naming");
   comparison.is_of_models ? json.Text(comparison.naming) : json.Null();
-  json.Key("tensors").Int(comparison.pairs.size());
+  json.Key("tensors").Int(NumTensors(comparison));
   json.Key("elements").Int(findings.num_elements);
   AppendKeys("only_a", comparison.a.only, json);
   AppendKeys("only_b", comparison.b.only, json);
@@ -447,7 +452,7 @@ void PrintDifferences(const Differences& findings, cli::Streams& streams) {
                                                               : "equal";
   streams.out.Write(
       fmt::format("{}: {} tensors compared as {}; different: {}, only in A: {}, only in B: {}\n",
-                  verdict, comparison.pairs.size(), compared, findings.different.size(),
+                  verdict, NumTensors(comparison), compared, findings.different.size(),
                   comparison.a.only.size(), comparison.b.only.size()));
 }
 

@@ -26,9 +26,11 @@ bool MatchesGlob(const std::string& key, const std::string& glob) {
 }
 
 bool IsTrainingState(std::string_view key) {
-  constexpr std::array<std::string_view, 8> kPrefixes = {
-      "optimizer.",  "optim.",        "chained_",   "rng_state",
-      "dataloader.", "lr_scheduler.", "scheduler.", "train_state."};
+  constexpr std::array<std::string_view, 12> kPrefixes = {
+      "optimizer.",    "optimizers.",    "optimizer_state_dict.",
+      "optim.",        "app.optimizer.", "app.optim.",
+      "chained_",      "rng_state",      "dataloader.",
+      "lr_scheduler.", "scheduler.",     "train_state."};
   return std::any_of(kPrefixes.begin(), kPrefixes.end(),
                      [&](std::string_view prefix) { return key.starts_with(prefix); });
 }

@@ -112,7 +112,7 @@ Status ComparePair(DiffSide& a, DiffSide& b, const TensorDiffOptions& options,
     if (status.ok() || !IsOfManifest(status.kind())) break;
     DiffSide& side = failed == WhichSide::kA ? a : b;
     const CheckpointSource*& source = failed == WhichSide::kA ? sources.a : sources.b;
-    status = std::move(status).Tensor(diff.pair->key);
+    status = std::move(status).Tensor(diff.pair->Name());
     const Result<const CheckpointSource*> unproved = side.Unproved(status);
     if (!unproved.ok()) return unproved.status();
     if (*unproved == source) break;  // it was without them already
@@ -233,12 +233,12 @@ Result<std::vector<TensorDiff>> DiffTensors(DiffSide& a, DiffSide& b,
     if (diff.has_same_shape) {
       Status status = ComparePair(a, b, options, budget, blocks[worker], diff);
       if (!status.ok()) {
-        status = std::move(status).Tensor(diff.pair->key);
+        status = std::move(status).Tensor(diff.pair->Name());
         if (!IsOfData(status.kind())) return status;
         diff.unreadable = std::move(status);
       }
     }
-    progress.OnDone(diff.pair->key, sizes[order[task]]);
+    progress.OnDone(diff.pair->Name(), sizes[order[task]]);
     return OkStatus();
   };
   CKPT_RETURN_IF_ERROR(RunTasks(diffs.size(), options.threads, std::stop_token(), compare));

@@ -65,6 +65,8 @@ std::vector<std::string> PartNames(const std::string& target, std::uint64_t tota
 Result<bool> IsPart(Storage& storage, const Path& target, const Path& file) {
   if (!HasNameOfPart(target.filename(), file.filename().string())) return false;
   const auto holds_elements = [&]() -> Result<bool> {
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(file));
+    if (stat.type != FileType::kRegular) return false;
     CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> opened, storage.Open(file));
     CKPT_ASSIGN_OR_RETURN(const Assembled assembled,
                           Assemble(DataFiles(storage, file), std::move(opened)));

@@ -281,12 +281,13 @@ class UnpackedSource final : public ViewSource {
     for (const Place& place : copies) {
       for (const Chunk& chunk : stored.chunks(*place.bucket)) {
         const auto [begin, end] = range_in(chunk, place);
-        cuts.insert({begin, end});
+        if (begin != end) cuts.insert({begin, end});
       }
     }
     for (const Place& place : copies) {
       for (const Chunk& chunk : stored.chunks(*place.bucket)) {
         const auto [begin, end] = range_in(chunk, place);
+        if (begin == end) continue;
         const std::int64_t in_chunk = place.part.first_elem - stored.offsets(chunk)[0];
         for (auto cut = cuts.find(begin); *cut < end; ++cut) {
           for (FlatBox& flat : CutFlatRange(box, *cut, *std::next(cut))) {

@@ -134,6 +134,8 @@ TEST(PartTest, IsKnownByItsNameAndByWhoWroteIt) {
                              file_of({kTensorsGroup, kObjectsGroup, kChunksGroup})),
               IsOk());
   EXPECT_THAT(is_part("out-00001-of-00003.h5"), FailsWith(ErrorKind::kAlreadyExists));
+  ASSERT_THAT(storage->MakeDirectories("/d/out-00002-of-00003.h5"), IsOk());
+  EXPECT_THAT(is_part("out-00002-of-00003.h5"), FailsWith(ErrorKind::kAlreadyExists));
 }
 
 class StructureTest : public ::testing::Test {

@@ -257,6 +257,14 @@ TEST_F(DiffTest, ComparesCopiesOfRanks) {
   const Answer answer = Diff(own / "verl/torch_2.15", mixed);
   for (const Entry& entry : answer.different) EXPECT_EQ(entry.what, "values") << entry.key;
   EXPECT_THAT(answer.text, HasSubstr("\"model.replica (copy 4)\""));
+  // A pattern is one of tensors, and takes all of their copies.
+  cli::StringOutput out;
+  cli::Streams streams{.out = out, .err = out};
+  EXPECT_EQ(RunInspect({"diff", (own / "verl/torch_2.15").string(), mixed.string(), "--match",
+                        "model.replica"},
+                       PosixStorage(), streams),
+            ExitCode::kDifferent);
+  EXPECT_THAT(out.text(), HasSubstr("different: 1 tensors compared"));
 }
 
 // Objects that were saved so; a bit that flips later is met by the checksums of the files.
