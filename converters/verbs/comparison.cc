@@ -248,7 +248,7 @@ Status Pair(Storage& storage, const Opened& a, const Opened& b, const CompareOpt
 
 }  // namespace
 
-std::string TensorPair::Name() const {
+std::string NameOfCopy(const std::string& key, std::size_t copy) {
   return copy == 0 ? key : fmt::format("{} (copy {})", key, copy + 1);
 }
 

@@ -28,6 +28,10 @@ struct TensorAsked {
   TensorRecipe recipe;
 };
 
+// What people are told of a copy of a tensor or an object, counted from 0: "norm.weight",
+// "norm.weight (copy 2)".
+[[nodiscard]] std::string NameOfCopy(const std::string& key, std::size_t copy);
+
 struct TensorPair {
   // In A's terms; of a copy that only B stores, in B's. What belongs to an optimizer is called what
   // it is stored as.
@@ -38,8 +42,7 @@ struct TensorPair {
   // the first where it has fewer.
   std::size_t copy = 0;
 
-  // "norm.weight", "norm.weight (copy 2)".
-  [[nodiscard]] std::string Name() const;
+  [[nodiscard]] std::string Name() const { return NameOfCopy(key, copy); }
 };
 
 // What one side has that takes no part.

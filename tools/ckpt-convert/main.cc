@@ -161,12 +161,8 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
         ->check(RefuseEmpty)
         ->option_text("NAME");
   }
-  const std::vector<const Format*> targets = TargetsOf(verb);
-  for (const Format* format : targets) {
-    for (const FormatOption& option : format->options) AddFormOption(app, option, words);
-  }
-  // And those of runs under a naming that the target may have.
-  for (const Format* format : targets) {
+  // Of the target, and of runs under a naming that it may have.
+  for (const Format* format : TargetsOf(verb)) {
     for (const Format* named : Formats()) {
       const Format& form = FormOfRun(*format, named->usual_naming);
       for (const FormatOption& option : OptionsOfRun(*format, form)) {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
+#include "converters/verbs/comparison.h"
 
 namespace ckpt::inspect {
 namespace {
@@ -45,9 +45,8 @@ std::vector<Held> Pairs(const CheckpointIndex& a, const ObjectEntry& object,
   const auto copies_a = a.copies(object);
   const auto copies_b = b.copies(other);
   for (std::size_t copy = 0; copy < std::min(copies_a.size(), copies_b.size()); ++copy) {
-    pairs.push_back({.a = &copies_a[copy],
-                     .b = &copies_b[copy],
-                     .name = fmt::format("{} (copy {})", object.key, copy + 2)});
+    pairs.push_back(
+        {.a = &copies_a[copy], .b = &copies_b[copy], .name = NameOfCopy(object.key, copy + 1)});
   }
   return pairs;
 }
