@@ -60,17 +60,7 @@ const Format* ContainerOf(const ConvertVerb& verb) {
 }
 
 // The formats that can be written.
-std::vector<std::string> WrittenFormats() {
-  std::vector<std::string> names;
-  for (const Format* format : Formats()) {
-    if (format->plan_weights != nullptr) names.emplace_back(format->name);
-  }
-  return names;
-}
-
-// The formats that the verb may make.
-std::vector<const Format*> TargetsOf(const ConvertVerb& verb) {
-  if (const Format* const container = ContainerOf(verb)) return {container};
+std::vector<const Format*> WrittenFormats() {
   std::vector<const Format*> formats;
   for (const Format* format : Formats()) {
     if (format->plan_weights != nullptr) formats.push_back(format);
@@ -78,12 +68,24 @@ std::vector<const Format*> TargetsOf(const ConvertVerb& verb) {
   return formats;
 }
 
+// The formats that the verb may make.
+std::vector<const Format*> TargetsOf(const ConvertVerb& verb) {
+  if (const Format* const container = ContainerOf(verb)) return {container};
+  return WrittenFormats();
+}
+
+// Whether --naming alone says what the tensors of the verb's target are called.
+bool HasNoUsualNaming(const ConvertVerb& verb) {
+  const Format* const container = ContainerOf(verb);
+  return container == nullptr || FindNaming(container->usual_naming) == nullptr;
+}
+
 // Options for the forms of the namings that the target may have. Namings may share a choice.
 void AddNamingChoices(CLI::App& app, const ConvertVerb& verb, Words& words) {
   std::map<std::string, std::vector<std::string>> values_of;
   std::map<std::string, std::string> purpose_of;
   std::vector<const NamingChoice*> asked;
-  for (const Format* format : TargetsOf(verb)) {
+  for (const Format* format : HasNoUsualNaming(verb) ? WrittenFormats() : TargetsOf(verb)) {
     const KnownNaming* const naming = FindNaming(format->usual_naming);
     if (naming == nullptr) continue;
     for (const NamingChoice& choice : naming->choices) {
@@ -145,9 +147,11 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
       ->option_text("N");
   const Format* const container = ContainerOf(verb);
   if (container == nullptr) {
+    std::vector<std::string> names;
+    for (const Format* format : WrittenFormats()) names.emplace_back(format->name);
     app.add_option("--to", words.to, "Format of the target [the one that the source was made from]")
-        ->check(CLI::IsMember(WrittenFormats()))
-        ->option_text(fmt::format("{}", fmt::join(WrittenFormats(), "|")));
+        ->check(CLI::IsMember(names))
+        ->option_text(fmt::format("{}", fmt::join(names, "|")));
   }
   if (container != nullptr && container->can_link) {
     app.add_flag("--link", command.options.link,
@@ -202,8 +206,7 @@ void AddSourceOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
   app.add_option("--rename", words.rename,
                  "Take source keys for others; a * stands for the same text on both sides")
       ->option_text("OLD=NEW ...");
-  const Format* const container = ContainerOf(verb);
-  if (container == nullptr || container->run != nullptr) {
+  if (HasNoUsualNaming(verb) || ContainerOf(verb)->run != nullptr) {
     app.add_flag("--weights-only", command.options.weights_only,
                  "Of a training run, leave out the optimizer and all else");
   }
@@ -355,11 +358,10 @@ ExitCode Main(const std::vector<std::string>& args, Streams& streams) {
     p.app = app.add_subcommand(std::string(verb.name), std::string(verb.purpose));
     p.app->add_option("SRC", p.words.source, "The checkpoint to convert")->required();
     const Format* const container = ContainerOf(verb);
-    const bool is_file = container != nullptr && container->is_one_file;
-    p.app
-        ->add_option("DST", p.words.target,
-                     is_file ? "The file to create" : "The directory to create")
-        ->required();
+    std::string_view made = "The directory to create";
+    if (container == nullptr) made = "The file or directory to create";
+    if (container != nullptr && container->is_one_file) made = "The file to create";
+    p.app->add_option("DST", p.words.target, std::string(made))->required();
     AddTargetOptions(*p.app, verb, p.command, p.words);
     AddSourceOptions(*p.app, verb, p.command, p.words);
     AddRunOptions(*p.app, p.command, p.words);
