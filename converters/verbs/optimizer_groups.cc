@@ -15,35 +15,43 @@ bool AreOneWithoutExperts(ParamGroup a, ParamGroup b) {
 
 }  // namespace
 
-OptimizerGroups::OptimizerGroups(const TrainingState& state)
-    : are_all_named_(!state.run.group_of.empty() && !state.run.others_by_decay) {
+OptimizerGroups::OptimizerGroups(const TrainingRun& run)
+    : are_all_named_(!run.group_of.empty() && !run.others_by_decay) {
   std::vector<std::size_t> position_of;  // parallel to the run's groups
-  for (const ParamGroup& group : state.run.groups) {
+  for (const ParamGroup& group : run.groups) {
     const auto known = std::ranges::find_if(
         groups_, [&](const ParamGroup& other) { return AreOneWithoutExperts(group, other); });
     position_of.push_back(static_cast<std::size_t>(known - groups_.begin()));
     if (known == groups_.end()) groups_.push_back(group);
   }
-  for (const auto& [name, group] : state.run.group_of) named_[name] = position_of.at(group);
-  if (named_.empty() || state.moments.empty()) return;
-  const layout::SourceMatch& match = state.moments.front().match;
-  for (std::size_t t = 0; t < match.positions.size(); ++t) {
-    if (match.positions[t] == layout::SourceMatch::kAbsent) continue;
-    name_at_[match.positions[t]] = match.layout.tensors[t].name;
-  }
+  for (const auto& [name, group] : run.group_of) named_[name] = position_of.at(group);
 }
 
 Result<OptimizerGroups> OptimizerGroups::Of(const TrainingState& state) {
-  OptimizerGroups groups(state);
+  OptimizerGroups groups(state.run);
+  if (state.moments.empty()) {
+    groups.named_.clear();  // no tensor has a name to be known by
+  } else if (!groups.named_.empty()) {
+    const layout::SourceMatch& match = state.moments.front().match;
+    for (std::size_t t = 0; t < match.positions.size(); ++t) {
+      if (match.positions[t] == layout::SourceMatch::kAbsent) continue;
+      groups.name_at_[match.positions[t]] = match.layout.tensors[t].name;
+    }
+  }
+  if (!groups.are_all_named_) CKPT_RETURN_IF_ERROR(groups.TellApartByDecay());
+  return groups;
+}
+
+Result<OptimizerGroups> OptimizerGroups::KnownToReaders(TrainingRun run, const RunFormat& format) {
+  if (format.forget_groups != nullptr) format.forget_groups(run);
+  OptimizerGroups groups(run);
   if (!groups.are_all_named_) CKPT_RETURN_IF_ERROR(groups.TellApartByDecay());
   return groups;
 }
 
 Status OptimizerGroups::TellApartByDecay() {
   std::set<std::size_t> told;
-  if (!name_at_.empty()) {  // else no tensor has a name to be known by
-    for (const auto& [name, group] : named_) told.insert(group);
-  }
+  for (const auto& [name, group] : named_) told.insert(group);
   std::vector<std::size_t> of_matrices;
   std::vector<std::size_t> of_vectors;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -53,7 +61,7 @@ Status OptimizerGroups::TellApartByDecay() {
   if (of_vectors.empty()) of_vectors = of_matrices;
   if (of_matrices.size() != 1 || of_vectors.size() != 1) {
     return Error(ErrorKind::kUnsupported,
-                 "the source does not say which parameters belong to which of its groups")
+                 "the checkpoint does not say which parameters belong to which of its groups")
         .Expected("one group that decays and one that does not, at most")
         .Actual(fmt::format("{} groups", groups_.size()))
         .Hint(
@@ -93,7 +101,15 @@ Result<std::optional<std::size_t>> OptimizerGroups::Find(const TargetTensor& ten
     }
   }
   if (group || are_all_named_) return group;
-  return std::optional(tensor.shape.size() < 2 ? of_vectors_ : of_matrices_);
+  return std::optional(ByDecay(tensor.key, tensor.shape.size()));
+}
+
+std::size_t OptimizerGroups::Find(const std::string& name, std::size_t num_dims) const {
+  return Named(name).value_or(ByDecay(name, num_dims));
+}
+
+std::size_t OptimizerGroups::ByDecay(std::string_view name, std::size_t num_dims) const {
+  return num_dims < 2 || name.ends_with("bias") ? of_vectors_ : of_matrices_;
 }
 
 }  // namespace ckpt

@@ -7,11 +7,13 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "converters/verbs/model_source.h"
 #include "converters/verbs/training_state.h"
 #include "core/base/result.h"
+#include "core/training/run_format.h"
 #include "core/training/training_run.h"
 
 namespace ckpt {
@@ -24,7 +26,14 @@ class OptimizerGroups {
   // told apart in this way).
   static Result<OptimizerGroups> Of(const TrainingState& state);
 
+  // What a reader takes for them once `format` has stored `run`, which names all parameters by
+  // their names there. Errors: kUnsupported (as above).
+  static Result<OptimizerGroups> KnownToReaders(TrainingRun run, const RunFormat& format);
+
   [[nodiscard]] const std::vector<ParamGroup>& groups() const { return groups_; }
+
+  // Whether the run says of each parameter to which group it belongs.
+  [[nodiscard]] bool are_all_named() const { return are_all_named_; }
 
   // The position in groups() of a tensor, by how it is made of what the optimizer keeps first for
   // every weight. Of a run that keeps nothing: by its shape, or nothing if it names parameters.
@@ -34,13 +43,18 @@ class OptimizerGroups {
   [[nodiscard]] Result<std::optional<std::size_t>> Find(const TargetTensor& tensor,
                                                         const TensorRecipe& moment) const;
 
+  // That of a parameter with `num_dims` dims.
+  [[nodiscard]] std::size_t Find(const std::string& name, std::size_t num_dims) const;
+
  private:
-  explicit OptimizerGroups(const TrainingState& state);
+  explicit OptimizerGroups(const TrainingRun& run);
   // The groups of all that is not named.
   Status TellApartByDecay();
   // The group of a stored tensor. A parameter that is stored in parts has their names without the
   // last word.
   [[nodiscard]] std::optional<std::size_t> Named(const std::string& name) const;
+  // The group of one that is not named.
+  [[nodiscard]] std::size_t ByDecay(std::string_view name, std::size_t num_dims) const;
 
   std::vector<ParamGroup> groups_;
   std::map<std::string, std::size_t> named_;      // by the source's names

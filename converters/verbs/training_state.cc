@@ -104,6 +104,7 @@ Result<TrainingState> UnderstandTrainingState(Storage& storage,
   CKPT_RETURN_IF_ERROR(TakeTensors(storage, OptimizerTensors(*stored), options, state));
   state.tensors.insert(stored->decoded_tensors.begin(), stored->decoded_tensors.end());
   state.objects = std::move(stored->decoded);
+  state.unread = std::move(stored->unread);
   state.said = std::move(stored->said);
   state.run = std::move(stored->run);
   state.args.insert(state.run.args.begin(), state.run.args.end());

@@ -32,6 +32,7 @@ struct TrainingState {
   std::set<std::string> tensors;
   std::vector<std::string> objects;
   std::set<std::string> main_weights;  // those of `tensors` that are exact weights
+  std::vector<UnreadMember> unread;    // of `objects`
   SettingNames said;                   // as in StoredRun
 };
 

@@ -87,6 +87,9 @@ struct RunFormat {
   // The way back, of such a source, with these tensors. Errors: kMissing (the checkpoint holds no
   // run, or not all of one), kUnsupported, kBadMetadata.
   Result<StoredRun> (*read)(const CheckpointSource& source, RunDetail detail);
+  // Leaves of `run.group_of` what a reader of the format knows of it, where parameters' groups are
+  // not stored. Null: they are.
+  void (*forget_groups)(TrainingRun& run) = nullptr;
   // Key of a trained weight's exact value, beside the weight, in one of the format's forms. Null:
   // the weight itself is exact.
   std::string (*main_weight_key)(std::string_view name, const ChosenForms& forms) = nullptr;

@@ -123,12 +123,20 @@ struct OptimizerTensors {
 using SettingNames = std::set<std::string, std::less<>>;
 
 // A run as a checkpoint holds it.
+// What lies in an object beside a run, such as a program's own state.
+struct UnreadMember {
+  std::string where;
+  std::uint64_t bytes = 0;  // of its tensors
+};
+
 struct StoredRun : OptimizerTensors {
   TrainingRun run = {};
   // Keys of the objects, or how they begin, that `run` was read from.
   std::vector<std::string> decoded = {};
   // Keys of the tensors that `run` was read from.
   std::vector<std::string> decoded_tensors = {};
+  // Members of those objects that no run has, by their places there.
+  std::vector<UnreadMember> unread = {};
   // What of the settings of `run` the checkpoint says. The others are defaults, or follow from these.
   SettingNames said = {};
 };

@@ -8,6 +8,7 @@
 #include "formats/megatron/bridge_files.h"
 #include "formats/megatron/dist_checkpoint.h"
 #include "formats/megatron/root.h"
+#include "formats/torch_dist/internal/param_groups.h"
 #include "formats/torch_dist/internal/read_args.h"
 #include "formats/torch_dist/internal/read_run.h"
 #include "formats/torch_dist/internal/source.h"
@@ -65,6 +66,7 @@ constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .parts_of_buffers = &PartsOfBuffers,
                             .find_tensors = &FindTensors,
                             .read = &ReadRun,
+                            .forget_groups = &ForgetGroups,
                             .main_weight_key = &MainWeightKey};
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -65,6 +66,54 @@ Result<std::vector<std::pair<std::string, std::size_t>>> GroupParameters(
   }
   if (!unknown.ok()) return unknown;
   return group_of;
+}
+
+// Where the format does not store groups, its readers must take each parameter for one of its own.
+Status CheckReadersTell(const TrainingState& state, const TrainingRun& run, const Format& target,
+                        const ModelView& view) {
+  constexpr std::size_t kMostNamed = 8;
+  const std::string lost =
+      fmt::format("{} does not store which parameters belong to which group", target.name);
+  const std::string hint =
+      "fsdp_dtensor and fsdp2 store it; ckpt-convert --weights-only leaves the optimizer out";
+  const auto say = [&](std::size_t group) {
+    const ParamGroup& of = run.groups[group];
+    return fmt::format("group {} (weight decay {}, rate {})", group, of.weight_decay, of.lr);
+  };
+  Result<OptimizerGroups> known = OptimizerGroups::KnownToReaders(run, *target.run);
+  if (!known.ok()) {
+    return Error(ErrorKind::kUnsupported, lost)
+        .Expected("one group that decays and one that does not, at most")
+        .Actual(fmt::format("{} groups", run.groups.size()))
+        .Hint(hint);
+  }
+  const std::map<std::string_view, std::size_t> group_of(run.group_of.begin(), run.group_of.end());
+  const std::string of_weights = target.run->weight_key("");
+  const std::span<const GlobalTensor> stored = state.weights.source().index().tensors();
+  Status differences;
+  std::size_t count = 0;
+  for (std::size_t t = 0; t < view.tensors.size(); ++t) {
+    if (!view.tensors[t].key.starts_with(of_weights)) continue;
+    const std::string name = view.tensors[t].key.substr(of_weights.size());
+    const auto own = group_of.find(name);
+    if (own == group_of.end()) continue;
+    // Not of the target's tensor, in which layers may be stacked.
+    std::size_t num_dims = view.tensors[t].shape.size();
+    for (const layout::Nest& nest : view.recipes[t].nests) {
+      if (!nest.is_zero_fill()) num_dims = stored[nest.source].shape.size();
+    }
+    const std::size_t taken = known->Find(name, num_dims);
+    if (taken == own->second || ++count > kMostNamed) continue;
+    differences.Add(Error(ErrorKind::kUnsupported, lost + ", and readers take another one")
+                        .Tensor(name)
+                        .Expected(say(taken))
+                        .Actual(say(own->second)));
+  }
+  if (count > kMostNamed) {
+    differences.Add(Error(ErrorKind::kUnsupported,
+                          fmt::format("{} more parameters differ so", count - kMostNamed)));
+  }
+  return std::move(differences).Hint(hint);
 }
 
 bool IsPlain(std::string_view name) { return name.find_first_of(".$") == std::string_view::npos; }
@@ -154,6 +203,9 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
   run.groups = groups.groups();
   CKPT_ASSIGN_OR_RETURN(run.group_of, GroupParameters(state, groups, target, view));
   run.others_by_decay = false;
+  if (groups.are_all_named() && target.run->forget_groups != nullptr) {
+    CKPT_RETURN_IF_ERROR(CheckReadersTell(state, run, target, view));
+  }
   return run;
 }
 
@@ -204,6 +256,9 @@ std::vector<LeftOutEntry> LeftOutOfRun(const TrainingState& state,
              return entry.key.starts_with(beginning);
            });
   });
+  for (const UnreadMember& member : state.unread) {
+    left_out.push_back({member.where, member.bytes, "no part of a run that other formats have"});
+  }
   return left_out;
 }
 

@@ -28,7 +28,8 @@ Status AddOptimizer(const TrainingState& state, const Format& target, const Chos
 // not plain values are left out and added to `left_out`.
 //
 // Errors: kUnsupported (more groups than can be told apart by what decays, a tensor of the target
-// that is made of weights of several groups), kMissing (a trained weight is in no group), those of
+// that is made of weights of several groups, a group that the target's readers would take for
+// another one), kMissing (a trained weight is in no group), those of
 // MegatronArgs (of a run whose own arguments say nothing of its model).
 Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& target,
                                  const ModelView& view, std::vector<LeftOutEntry>& left_out);

@@ -1,14 +1,24 @@
 #include "formats/torch_dist/internal/param_groups.h"
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/training/run_settings.h"
 #include "formats/megatron/plain_pickle.h"
+#include "formats/torch_dist/internal/run_keys.h"
 #include "formats/torch_dist/internal/weight_key.h"
 
 namespace ckpt::torch_dist {
 namespace {
+
+// The weights to which decoupled_lr applies.
+constexpr std::array<std::string_view, 2> kDecoupled = {kEmbeddingKey, kHeadKey};
 
 using pickle::PickleWriter;
 
@@ -41,6 +51,23 @@ std::vector<ParamGroup> GroupsOf(const TrainingRun& run, bool of_experts) {
     groups.back().is_expert_parallel = of_experts;
   }
   return groups;
+}
+
+void ForgetGroups(TrainingRun& run) {
+  std::vector<std::pair<std::string, std::size_t>> trained;
+  trained.swap(run.group_of);
+  run.others_by_decay = false;
+  const auto asked =
+      std::ranges::find(run.args, "decoupled_lr", &megatron::NamedValues::value_type::first);
+  if (asked == run.args.end()) return;
+  if (asked->second.AsFloat() == nullptr && asked->second.AsInt() == nullptr) return;
+  const auto own = std::ranges::find_if(run.groups, &ParamGroup::has_own_rate);
+  if (std::ranges::count_if(run.groups, &ParamGroup::has_own_rate) != 1) return;
+  run.others_by_decay = true;
+  for (auto& [name, group] : trained) {
+    if (std::ranges::find(kDecoupled, name) == kDecoupled.end()) continue;
+    run.group_of.emplace_back(std::move(name), own - run.groups.begin());
+  }
 }
 
 }  // namespace ckpt::torch_dist

@@ -16,6 +16,10 @@ void WriteParamGroups(const std::vector<ParamGroup>& groups, pickle::PickleWrite
 // has every trained parameter.
 [[nodiscard]] std::vector<ParamGroup> GroupsOf(const TrainingRun& run, bool of_experts);
 
+// Which group a parameter belongs to is not stored. `run.group_of` keeps the embedding and the head
+// alone, if these have a rate of their own.
+void ForgetGroups(TrainingRun& run);
+
 }  // namespace ckpt::torch_dist
 
 #endif  // CKPT_FORMATS_TORCH_DIST_INTERNAL_PARAM_GROUPS_H_

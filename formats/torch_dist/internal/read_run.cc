@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,9 +15,12 @@
 #include <fmt/format.h>
 
 #include "core/json/json_reader.h"
+#include "core/tensor/dtype.h"
+#include "core/tensor/shape.h"
 #include "formats/megatron/bridge_files.h"
 #include "formats/megatron/schedule.h"
 #include "formats/megatron/stored_settings.h"
+#include "formats/torch_dist/internal/param_groups.h"
 #include "formats/torch_dist/internal/read_args.h"
 #include "formats/torch_dist/internal/run_keys.h"
 #include "formats/torch_dist/internal/source.h"
@@ -30,11 +34,16 @@ using layout::Configuration;
 // What SGD stores for a parameter. It does not count updates.
 constexpr std::string_view kMomentOfSgd = "momentum_buffer";
 
-// The weights to which decoupled_lr applies.
-constexpr std::array<std::string_view, 2> kDecoupled = {kEmbeddingKey, kHeadKey};
-
 // Of what an optimizer stores for a parameter, the exact value of the parameter itself.
 constexpr std::array<std::string_view, 2> kMainNames = {kMainWeight, kMainWeightInModelSpace};
+
+// What is read, or says how the rest is stored, of the common state and of an optimizer in it.
+constexpr std::array<std::string_view, 7> kCommonMembers = {
+    "args",      "checkpoint_version",  kIteration,        kOperations,
+    "optimizer", "opt_param_scheduler", "content_metadata"};
+constexpr std::array<std::string_view, 8> kOptimizerMembers = {
+    "optimizer",   "param_groups",          "state", "param_state_sharding_type", "param_state",
+    "common_step", "fp32_from_fp16_params", "$dict"};
 
 // UnpackBuffers has replaced those that it understands.
 Status RefuseBuffers(const CheckpointIndex& index) {
@@ -141,6 +150,39 @@ class MemberSettings final : public megatron::StoredSettings {
   const JsonCursor object_;
 };
 
+// The bytes of all tensors in a value.
+std::uint64_t TensorBytes(const JsonCursor& value) {
+  std::uint64_t bytes = 0;
+  if (value.kind() == JsonKind::kArray) {
+    for (const JsonCursor& item : *value.Items()) bytes += TensorBytes(item);
+  }
+  if (value.kind() != JsonKind::kObject) return bytes;
+  const auto tensor = value.Find("$tensor");
+  if (!tensor) {
+    for (const auto& [name, member] : *value.Members()) bytes += TensorBytes(member);
+    return bytes;
+  }
+  const auto shape = tensor->Find("shape");
+  const auto dtype = tensor->Find("dtype");
+  if (!shape || !dtype) return bytes;
+  const Result<Dims> dims = shape->Int64Array();
+  const Result<std::string> name = dtype->Text();
+  const std::optional<DType> parsed = name.ok() ? ParseDType(*name) : std::nullopt;
+  return dims.ok() && parsed ? NumBytes(*dims, *parsed) : bytes;
+}
+
+// Notes what is not among `read`.
+Status NoteUnread(const StoredState& state, const JsonCursor& object,
+                  std::span<const std::string_view> read, StoredRun& into) {
+  if (object.kind() != JsonKind::kObject) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(const auto members, object.Members());
+  for (const auto& [name, member] : members) {
+    if (std::ranges::find(read, name) != read.end() || member.is_null()) continue;
+    into.unread.push_back({fmt::format("{}{}", state.key(), member.where()), TensorBytes(member)});
+  }
+  return OkStatus();
+}
+
 Status ReadSchedule(const StoredState& common, StoredRun& into) {
   const std::optional<JsonCursor> stored = common.root().Find("opt_param_scheduler");
   if (!stored) return OkStatus();
@@ -174,6 +216,7 @@ Status ReadOptimizer(const StoredState& state, const JsonCursor& stored,
                      std::optional<std::int64_t> step, int depth, StoredRun& into) {
   constexpr int kMaxDepth = 3;
   if (depth > kMaxDepth) return OkStatus();
+  CKPT_RETURN_IF_ERROR(NoteUnread(state, stored, kOptimizerMembers, into));
   if (const auto common_step = stored.Find("common_step")) {
     CKPT_ASSIGN_OR_RETURN(step, Step(state, *common_step));
   }
@@ -316,23 +359,6 @@ Status ReadProgress(const StoredState& common, const Configuration& args, Stored
   return MemberSettings(common, common.root()).Read(kOperations, run.num_floating_point_operations);
 }
 
-// The embedding and the head are in the group with a rate of its own, if the run asked for one.
-void NameDecoupled(const Configuration& args, const OptimizerTensors& tensors, TrainingRun& run) {
-  const auto asked = args.find("decoupled_lr");
-  if (asked == args.end() || tensors.moments.empty()) return;
-  if (asked->second.AsFloat() == nullptr && asked->second.AsInt() == nullptr) return;
-  std::vector<std::size_t> own;
-  for (std::size_t g = 0; g < run.groups.size(); ++g) {
-    if (run.groups[g].has_own_rate()) own.push_back(g);
-  }
-  if (own.size() != 1) return;
-  run.others_by_decay = true;
-  for (const auto& [key, weight] : tensors.moments.front().weight_of) {
-    if (std::ranges::find(kDecoupled, weight) == kDecoupled.end()) continue;
-    run.group_of.emplace_back(weight, own.front());
-  }
-}
-
 // Every weight that the optimizer updates must have every moment.
 Status CheckMoments(const std::map<std::string, std::map<std::string, std::string>>& states) {
   std::set<std::string> trained;
@@ -384,6 +410,7 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   CKPT_ASSIGN_OR_RETURN(OptimizerTensors tensors, FindTensors(source.index()));
   CKPT_ASSIGN_OR_RETURN(const StoredState common, StoredState::ReadCommon(source));
   StoredRun stored{std::move(tensors)};
+  CKPT_RETURN_IF_ERROR(NoteUnread(common, common.root(), kCommonMembers, stored));
   CKPT_RETURN_IF_ERROR(ReadSchedule(common, stored));
   CKPT_RETURN_IF_ERROR(ReadGroups(source, common, stored));
   CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
@@ -397,7 +424,12 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   if (detail == RunDetail::kToResume) {
     CKPT_RETURN_IF_ERROR(megatron::CheckSchedule(stored.run, args, kCommonKey));
   }
-  NameDecoupled(args, stored, stored.run);
+  if (!stored.moments.empty()) {
+    for (const auto& [key, weight] : stored.moments.front().weight_of) {
+      stored.run.group_of.emplace_back(weight, 0);
+    }
+    ForgetGroups(stored.run);
+  }
   stored.run.buffers = BuffersOf(source);
   stored.decoded = {std::string(kCommonKey), std::string(megatron::kRunConfigKey),
                     std::string(megatron::kTrainStateKey)};

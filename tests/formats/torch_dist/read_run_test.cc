@@ -2,6 +2,7 @@
 #include "formats/torch_dist/internal/read_run.h"
 
 #include <array>
+#include <cstdint>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -96,6 +97,25 @@ TEST(ReadRunTest, ReadsWhatResumingNeeds) {
   ASSERT_EQ(stored->moments.size(), 2U);
   EXPECT_EQ(stored->moments[1].weight_of.at("optimizer.state.exp_avg_sq.w"), "w");
   EXPECT_EQ(stored->main_weights.at("optimizer.state.param.w"), "w");
+}
+
+TEST(ReadRunTest, NamesWhatNoRunHas) {
+  const StatedSource source(
+      kTensors,
+      "{" + std::string(kArgs) +
+          R"("checkpoint_version": 3.0, "content_metadata": {}, "rng_state": null,)"
+          R"( "mine": {"a": [{"$tensor": {"shape": [5], "dtype": "int64", "sha256": "ab"}}]},)"
+          R"( "optimizer": {"optimizer": {"param_groups": [{"step": 2}]},)"
+          R"( "grad_scaler": {"scale": {"$tensor": {"shape": [1], "dtype": "float32",)"
+          R"( "sha256": "cd"}}}}})");
+  const auto stored = ReadRun(source, RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  std::vector<std::pair<std::string, std::uint64_t>> unread;
+  for (const UnreadMember& member : stored->unread) {
+    unread.emplace_back(member.where, member.bytes);
+  }
+  EXPECT_THAT(unread, UnorderedElementsAre(Pair("common_state/mine", 40),
+                                           Pair("common_state/optimizer/grad_scaler", 4)));
 }
 
 // Two optimizers, told apart by numbers or not.
