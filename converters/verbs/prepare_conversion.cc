@@ -1,4 +1,6 @@
 // PrepareConversion: opens the source, decides on the target, plans and checks the plan.
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -131,6 +133,9 @@ Result<std::optional<TrainingState>> FindRun(Storage& storage, const ConvertOpti
     prepared.model = std::move(exact);
   }
   prepared.model.left_out = LeftOutOfRun(state, std::move(prepared.model.left_out));
+  if (!IsStoredAs(*model.checkpoint, *form->run)) {
+    std::ranges::copy(state.warnings, std::back_inserter(prepared.warnings));
+  }
   prepared.is_run = true;
   return std::optional(std::move(state));
 }

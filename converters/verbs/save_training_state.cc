@@ -190,9 +190,9 @@ Result<WritePlan> PlanAnyTensors(const SavedTensors& saved, TrainingRun run, Car
   const Format& form = FormOfRun(format);
   if (form.run != nullptr) request.forms = saved.target.forms;
   CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint created,
-                        form.run == nullptr
-                            ? PlanWeights(format, std::move(request))
-                            : PlanEntriesOfRun(form, std::move(run), format, std::move(request)));
+                        form.run == nullptr ? PlanWeights(format, std::move(request))
+                                            : PlanEntriesOfRun(form, {.run = std::move(run)},
+                                                               format, std::move(request)));
   std::ranges::move(beside.copies, std::back_inserter(created.plan.copies));
   AddSideTexts(format, "", std::move(beside.texts), created.plan);
   CKPT_RETURN_IF_ERROR(CutItems(rows, created.plan));

@@ -105,6 +105,8 @@ Result<TrainingState> UnderstandTrainingState(Storage& storage,
   state.tensors.insert(stored->decoded_tensors.begin(), stored->decoded_tensors.end());
   state.objects = std::move(stored->decoded);
   state.unread = std::move(stored->unread);
+  state.warnings = std::move(stored->warnings);
+  for (Problem& warning : state.warnings) warning.file = file;
   state.said = std::move(stored->said);
   state.run = std::move(stored->run);
   state.args.insert(state.run.args.begin(), state.run.args.end());

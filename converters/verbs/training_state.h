@@ -33,6 +33,7 @@ struct TrainingState {
   std::vector<std::string> objects;
   std::set<std::string> main_weights;  // those of `tensors` that are exact weights
   std::vector<UnreadMember> unread;    // of `objects`
+  std::vector<Problem> warnings;       // as in StoredRun
   SettingNames said;                   // as in StoredRun
 };
 

@@ -24,12 +24,14 @@
 namespace ckpt {
 
 struct RunRequest {
-  std::vector<TargetTensor> tensors;
+  std::vector<TargetTensor> tensors = {};
   // Parallel: the row blocks of each, and which process writes them (RowsFromFile::file). Empty:
   // one process writes all.
   std::vector<std::vector<RowsFromFile>> placed = {};
   // Its groups' parameters under the format's names, without prefix.
   TrainingRun run = {};
+  // What else lies beside it, under the format's keys (RunFormat::carries_objects).
+  std::vector<PickledEntry> carried = {};
   std::vector<WriteCopy> side_files = {};  // named relative to the repository they come from
   std::vector<EmptyObjects> objects = {};  // of the tensors' naming
   ChosenForms forms = {};                  // of the format's
@@ -90,6 +92,9 @@ struct RunFormat {
   // Leaves of `run.group_of` what a reader of the format knows of it, where parameters' groups are
   // not stored. Null: they are.
   void (*forget_groups)(TrainingRun& run) = nullptr;
+  // Whether objects that are no part of a run are its program's, not a rank's, such as the state of
+  // a scheduler: they go along to a target of this format.
+  bool carries_objects = false;
   // Key of a trained weight's exact value, beside the weight, in one of the format's forms. Null:
   // the weight itself is exact.
   std::string (*main_weight_key)(std::string_view name, const ChosenForms& forms) = nullptr;

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/status.h"
 #include "core/layout/value.h"
 #include "core/training/rank_buffers.h"
 
@@ -137,6 +138,8 @@ struct StoredRun : OptimizerTensors {
   std::vector<std::string> decoded_tensors = {};
   // Members of those objects that no run has, by their places there.
   std::vector<UnreadMember> unread = {};
+  // What a conversion of `run` to another format should tell.
+  std::vector<Problem> warnings = {};
   // What of the settings of `run` the checkpoint says. The others are defaults, or follow from these.
   SettingNames said = {};
 };

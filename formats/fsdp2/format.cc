@@ -28,7 +28,8 @@ constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
                             .find_tensors = &FindTensors,
-                            .read = &ReadRun};
+                            .read = &ReadRun,
+                            .carries_objects = true};
 
 }  // namespace
 

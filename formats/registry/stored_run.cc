@@ -41,6 +41,10 @@ Result<layout::Configuration> ReadRunArgs(const OpenedCheckpoint& checkpoint) {
 
 bool HoldsRun(const OpenedCheckpoint& checkpoint) { return HeldRunFormat(checkpoint) != nullptr; }
 
+bool IsStoredAs(const OpenedCheckpoint& checkpoint, const RunFormat& run) {
+  return HeldRunFormat(checkpoint) == &run;
+}
+
 Result<std::shared_ptr<const OpenedCheckpoint>> SeeParameters(
     std::shared_ptr<const OpenedCheckpoint> checkpoint) {
   const RunFormat* const run = HeldRunFormat(*checkpoint);
@@ -103,11 +107,10 @@ std::vector<FormatOption> OptionsOfRun(const Format& container, const Format& fo
   return options;
 }
 
-Result<PlannedCheckpoint> PlanEntriesOfRun(const Format& form, TrainingRun run,
+Result<PlannedCheckpoint> PlanEntriesOfRun(const Format& form, RunRequest of_run,
                                            const Format& container, WeightsRequest request) {
-  RunRequest of_run = {.tensors = std::move(request.tensors),
-                       .run = std::move(run),
-                       .forms = std::exchange(request.forms, {})};
+  of_run.tensors = std::move(request.tensors);
+  of_run.forms = std::exchange(request.forms, {});
   CKPT_ASSIGN_OR_RETURN(RunEntries entries, form.run->entries(of_run));
   request.tensors = std::move(entries.tensors);
   request.known_tensors = std::move(entries.known_tensors);

@@ -46,6 +46,9 @@ Result<std::vector<OptimizerTensors>> FindOptimizerTensors(const OpenedCheckpoin
 Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint,
                                 RunDetail detail = RunDetail::kToResume);
 
+// Whether the checkpoint holds a run as `run` stores it.
+[[nodiscard]] bool IsStoredAs(const OpenedCheckpoint& checkpoint, const RunFormat& run);
+
 // Whose names and form a run has that is stored in `container`: its own (Format::run). In one that
 // holds tensors and objects of any names, those of the format with this usual naming; without a
 // naming those of UsualRunFormat, if a run can be saved there. Without Format::run it holds weights
@@ -58,8 +61,9 @@ Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint,
 
 // Every file of a checkpoint in `container`, which holds entries of any names, with those that a
 // directory of the format `form` has of the run. REQUIRES: the request has the tensors of the run,
-// and forms among OptionsOfRun. Errors: those of RunFormat::entries and PlanWeights.
-Result<PlannedCheckpoint> PlanEntriesOfRun(const Format& form, TrainingRun run,
+// and forms among OptionsOfRun; `of_run` has what is no tensor. Errors: those of RunFormat::entries
+// and PlanWeights.
+Result<PlannedCheckpoint> PlanEntriesOfRun(const Format& form, RunRequest of_run,
                                            const Format& container, WeightsRequest request);
 
 }  // namespace ckpt

@@ -19,6 +19,7 @@
 #include "converters/verbs/optimizer_groups.h"
 #include "core/base/check.h"
 #include "core/checkpoint/add_file.h"
+#include "formats/registry/stored_run.h"
 
 namespace ckpt {
 namespace {
@@ -246,6 +247,26 @@ NamedValues ArgsForWeights(const layout::Configuration& run, NamedValues of_targ
     }
   }
   return args;
+}
+
+Result<std::vector<PickledEntry>> CarryObjects(const TrainingState& state, const RunFormat& target,
+                                               std::vector<LeftOutEntry>& left_out) {
+  std::vector<PickledEntry> carried;
+  const OpenedCheckpoint& checkpoint = *state.weights.checkpoint;
+  if (!target.carries_objects || !IsStoredAs(checkpoint, target)) return carried;
+  for (const ObjectEntry& object : checkpoint.source->index().objects()) {
+    const auto listed = std::ranges::find(left_out, object.key, &LeftOutEntry::key);
+    if (listed == left_out.end()) continue;
+    Result<std::optional<PickledObject>> pickled = checkpoint.source->ReadPickled(object);
+    if (!pickled.ok()) {
+      if (IsOfSystem(pickled.status().kind())) return std::move(pickled).status();
+      listed->why = pickled.status().first().message;
+    } else if (*pickled) {
+      carried.push_back({object.key, **std::move(pickled)});
+      left_out.erase(listed);
+    }
+  }
+  return carried;
 }
 
 std::vector<LeftOutEntry> LeftOutOfRun(const TrainingState& state,

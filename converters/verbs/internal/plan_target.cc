@@ -422,9 +422,10 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
   CKPT_RETURN_IF_ERROR(AddOptimizer(state, form, prepared.to.forms, view));
   CKPT_ASSIGN_OR_RETURN(request.run, RunForTarget(state, form, view, prepared.model.left_out));
   NameImplementation(prepared.to.choices, request.run);
+  CKPT_ASSIGN_OR_RETURN(request.carried, CarryObjects(state, *form.run, prepared.model.left_out));
   weights.tensors = view.tensors;  // those of the optimizer, too
   if (target.run == nullptr) {
-    return PlanEntriesOfRun(form, std::move(request.run), target, std::move(weights));
+    return PlanEntriesOfRun(form, std::move(request), target, std::move(weights));
   }
   request.tensors = std::move(weights.tensors);
   request.side_files = std::move(weights.side_files);

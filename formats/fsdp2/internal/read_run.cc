@@ -17,6 +17,7 @@
 
 #include "core/base/endian.h"
 #include "core/base/quote.h"
+#include "core/base/warning.h"
 #include "core/checkpoint/read.h"
 #include "core/training/run_settings.h"
 #include "core/training/stored_values.h"
@@ -282,6 +283,35 @@ Status ReadOwnProgress(const CheckpointSource& source, const Configuration& args
   return megatron::CheckSchedule(run, args, position);
 }
 
+// A scheduler's state does not say how the rate goes on: its curve is the program's. For other
+// formats, and for a trainer, the rate stays at the first one.
+Status CheckRates(RunDetail detail, StoredRun& stored) {
+  const RunSchedule& schedule = stored.run.schedule;
+  if (schedule.lr_decay_style != RunSchedule().lr_decay_style) return OkStatus();
+  if (schedule.lr_warmup_steps != 0) return OkStatus();
+  for (const ParamGroup& group : stored.run.groups) {
+    if (group.lr == group.max_lr * group.lr_mult) continue;
+    const std::string first = fmt::format("initial_lr={}", group.max_lr);
+    const std::string now = fmt::format("lr={}", group.lr);
+    if (detail == RunDetail::kToResume) {
+      return Error(ErrorKind::kUnsupported,
+                   "the program's scheduler changed the rate, and the checkpoint does not say how "
+                   "it goes on")
+          .Expected(first)
+          .Actual(now)
+          .Hint("ckpt-train --set finetune=true takes the weights alone");
+    }
+    Problem warning = Warning(
+        ErrorKind::kUnsupported,
+        fmt::format("the program's scheduler changed the rate from {} to {}; the target's schedule "
+                    "stays at the first one, since the checkpoint does not say how it goes on",
+                    first, now));
+    stored.warnings.push_back(std::move(warning));
+    return OkStatus();
+  }
+  return OkStatus();
+}
+
 // The only optimizer of the checkpoint.
 Result<std::string> FindOptimizer(const CheckpointIndex& index) {
   const std::set<std::string> optimizers = OptimizersIn(index);
@@ -339,13 +369,15 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   if (!args.empty()) {
     CKPT_RETURN_IF_ERROR(ReadOwnProgress(source, args, detail, stored));
     stored.decoded.emplace_back(kRunState);
-    stored.decoded.emplace_back(kScheduler);
+    // Another scheduler than ours came along from the program that made the run.
+    if (ObjectFields(source, kScheduler).Has(kCurves)) stored.decoded.emplace_back(kScheduler);
   } else {
     CKPT_ASSIGN_OR_RETURN(const Configuration made, ArgsOf(source, groups));
     run.args.assign(made.begin(), made.end());
     run.iteration = updates;
     run.schedule.max_lr = run.groups.front().max_lr;
   }
+  CKPT_RETURN_IF_ERROR(CheckRates(detail, stored));
   for (const auto& [parameter, tensor] : state.steps) stored.decoded_tensors.push_back(tensor->key);
   return stored;
 }

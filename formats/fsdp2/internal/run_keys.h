@@ -15,6 +15,7 @@ namespace ckpt::fsdp2 {
 inline constexpr std::string_view kModel = "model.";
 inline constexpr std::string_view kOptimizer = "optim.";
 inline constexpr std::string_view kScheduler = "lr_scheduler.";
+inline constexpr std::string_view kCurves = "lr_lambdas";  // of LambdaLR, the one that we write
 // Behind the optimizer's prefix.
 inline constexpr std::string_view kState = "state.";
 inline constexpr std::string_view kGroups = "param_groups.";

@@ -113,7 +113,7 @@ std::vector<ObjectField> SchedulerFields(const TrainingRun& run) {
           {"_is_initial", PickleValue(false)},
           {"_get_lr_called_within_step", PickleValue(false)},
           {"_last_lr", PickleValue(Value(std::move(last)))},
-          {"lr_lambdas", PickleValue(Value(std::move(curves)))}};
+          {std::string(kCurves), PickleValue(Value(std::move(curves)))}};
 }
 
 std::optional<std::string_view> Behind(std::string_view prefix, std::string_view key) {
@@ -152,10 +152,13 @@ PickledEntry ArgsObject(const megatron::NamedValues& args) {
   return {std::string(kRunArgs), {pickle.Take()}};
 }
 
-std::vector<PickledEntry> RunObjects(const TrainingRun& run, const ChosenForms& forms) {
-  std::vector<PickledEntry> objects;
+std::vector<PickledEntry> RunObjects(const TrainingRun& run, const ChosenForms& forms,
+                                     std::vector<PickledEntry> carried) {
+  const bool has_scheduler = std::ranges::any_of(
+      carried, [](const PickledEntry& object) { return object.key.starts_with(kScheduler); });
+  std::vector<PickledEntry> objects = std::move(carried);
   AddGroups(run, IsFlat(forms), objects);
-  Add(kScheduler, SchedulerFields(run), objects);
+  if (!has_scheduler) Add(kScheduler, SchedulerFields(run), objects);
   objects.push_back(ArgsObject(run.args));
   Add(kRunSchedule, megatron::ScheduleFields(run.schedule), objects);
   Add(kRunState,

@@ -30,9 +30,9 @@ inline constexpr std::array kForms = {kNested, kFlat};
 
 // Every entry that is not a tensor: parameter groups with all settings of torch's AdamW or SGD,
 // their names in a list each, or (kFlat) the settings under the name of every parameter; the
-// scheduler; and the rest of the run behind kRunState.
-[[nodiscard]] std::vector<PickledEntry> RunObjects(const TrainingRun& run,
-                                                   const ChosenForms& forms);
+// scheduler, unless `carried` has it; the rest of the run behind kRunState; and `carried`.
+[[nodiscard]] std::vector<PickledEntry> RunObjects(const TrainingRun& run, const ChosenForms& forms,
+                                                   std::vector<PickledEntry> carried = {});
 // The number of updates of every parameter, as Adam keeps it. SGD counts none.
 [[nodiscard]] std::vector<MemoryTensor> StepTensors(const TrainingRun& run);
 // Arguments that describe the model.

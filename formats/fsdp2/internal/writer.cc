@@ -43,7 +43,7 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
 Result<RunEntries> EntriesOfRun(RunRequest& request) {
   return RunEntries{.tensors = std::move(request.tensors),
                     .known_tensors = StepTensors(request.run),
-                    .objects = RunObjects(request.run, request.forms)};
+                    .objects = RunObjects(request.run, request.forms, std::move(request.carried))};
 }
 
 Result<WritePlan> PlanRun(RunRequest request) {

@@ -53,7 +53,7 @@ TEST(ReadRunTest, ReadsARunOfAnotherProgram) {
   for (const char* prefix : {"optim.", "optimizer.", "app.optim.", ""}) {
     const StatedSource source(Adam(prefix), Group(prefix));
     ASSERT_TRUE(HoldsRun(source.index())) << prefix;
-    const auto stored = ReadRun(source, RunDetail::kToResume);
+    const auto stored = ReadRun(source, RunDetail::kWhole);
     ASSERT_THAT(stored, IsOk()) << prefix;
     const TrainingRun& run = stored->run;
     EXPECT_EQ(run.finished_updates(), 3);
@@ -68,6 +68,22 @@ TEST(ReadRunTest, ReadsARunOfAnotherProgram) {
                 ElementsAre(Pair(std::string(prefix) + "state.w.exp_avg_sq", "w")));
     EXPECT_THAT(stored->decoded_tensors, ElementsAre(std::string(prefix) + "state.w.step"));
   }
+}
+
+// What its scheduler will do, the checkpoint does not say.
+TEST(ReadRunTest, ARateThatASchedulerChangedIsNotGoneOnWith) {
+  const StatedSource changed(Adam(), Group());
+  const auto whole = ReadRun(changed, RunDetail::kWhole);
+  ASSERT_THAT(whole, IsOk());
+  ASSERT_EQ(whole->warnings.size(), 1U);
+  EXPECT_THAT(whole->warnings[0].message, HasSubstr("from initial_lr=0.75 to lr=0.5"));
+  EXPECT_THAT(ReadRun(changed, RunDetail::kToResume), FailsWith(ErrorKind::kUnsupported));
+
+  StatedObjects objects = Group();
+  objects["optim.param_groups.0.lr"] = "0.75";
+  const auto constant = ReadRun(StatedSource(Adam(), objects), RunDetail::kToResume);
+  ASSERT_THAT(constant, IsOk());
+  EXPECT_TRUE(constant->warnings.empty());
 }
 
 TEST(ReadRunTest, ReadsSettingsUnderEveryName) {

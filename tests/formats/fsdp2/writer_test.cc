@@ -108,7 +108,7 @@ TEST_P(FormTest, InOneFileIsTheNestedObject) {
   request.forms = std::move(run.forms);
   request.file_name = "run.pt";
   const auto planned =
-      PlanEntriesOfRun(kFormat, std::move(run.run), kFormatOfFile, std::move(request));
+      PlanEntriesOfRun(kFormat, {.run = std::move(run.run)}, kFormatOfFile, std::move(request));
   ASSERT_THAT(planned, IsOk());
   const WritePlan& plan = planned->plan;
   EXPECT_TRUE(plan.copies.empty());
