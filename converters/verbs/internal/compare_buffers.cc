@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "core/checkpoint/write_plan.h"
 #include "core/layout/affine.h"
 #include "core/tensor/shape.h"
@@ -60,7 +58,7 @@ layout::Nest FromRow(const Box& box, const Part::Place& place) {
 }
 
 TensorAsked AskCopy(const std::string& key, const BufferedTensor& tensor, std::size_t copy) {
-  TensorAsked asked{.key = copy == 0 ? key : fmt::format("{} (copy {})", key, copy + 1),
+  TensorAsked asked{.key = NameOfCopy(key, copy),
                     .dtype = tensor.dtype,
                     .shape = tensor.shape,
                     .recipe = {.nests = {}, .source_dtype = tensor.dtype}};
