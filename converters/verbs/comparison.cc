@@ -24,34 +24,43 @@ namespace {
 
 using Opened = std::shared_ptr<const OpenedCheckpoint>;
 
-TensorsByKey DeliverableTensors(const CheckpointSource& source, SideRest& rest) {
+// The tensors of a side, and why readers may not deliver others of it.
+struct StoredTensors {
+  TensorsByKey tensors;
+  std::vector<Problem> unreadable;
+};
+
+StoredTensors ListStored(const CheckpointSource& source) {
+  StoredTensors listed;
   std::set<std::string, std::less<>> damaged;
   for (Problem& problem : ValidateIndex(source)) {
     if (problem.severity != Severity::kError || problem.tensor.empty()) continue;
     damaged.insert(problem.tensor);
-    rest.unreadable.push_back(std::move(problem));
+    listed.unreadable.push_back(std::move(problem));
   }
-  TensorsByKey tensors;
   const auto stored = source.index().tensors();
   for (std::size_t position = 0; position < stored.size(); ++position) {
     if (damaged.contains(stored[position].key)) continue;
-    tensors.emplace(stored[position].key, AskAsStored(source.index(), position));
+    listed.tensors.emplace(stored[position].key, AskAsStored(source.index(), position));
   }
-  return tensors;
+  return listed;
 }
 
-Status PairStored(const Opened& a, const Opened& b, Comparison& comparison) {
-  TensorsByKey tensors_a = DeliverableTensors(*a->source, comparison.a);
-  TensorsByKey tensors_b = DeliverableTensors(*b->source, comparison.b);
+Result<Comparison> CompareAsStored(const Opened& a, const Opened& b) {
+  StoredTensors stored_a = ListStored(*a->source);
+  StoredTensors stored_b = ListStored(*b->source);
   // A tensor that one side cannot deliver is not missing on the other.
-  for (const Problem& problem : comparison.a.unreadable) tensors_b.erase(problem.tensor);
-  for (const Problem& problem : comparison.b.unreadable) tensors_a.erase(problem.tensor);
+  for (const Problem& problem : stored_a.unreadable) stored_b.tensors.erase(problem.tensor);
+  for (const Problem& problem : stored_b.unreadable) stored_a.tensors.erase(problem.tensor);
+  Comparison comparison;
+  comparison.a.unreadable = std::move(stored_a.unreadable);
+  comparison.b.unreadable = std::move(stored_b.unreadable);
   if (HaveSameKeys(*a, *b)) {
-    CKPT_RETURN_IF_ERROR(ReplaceBuffers(a, b, tensors_a, tensors_b, comparison));
+    CKPT_RETURN_IF_ERROR(ReplaceBuffers(a, b, stored_a.tensors, stored_b.tensors, comparison));
   }
-  PairUp(std::move(tensors_a), std::move(tensors_b), comparison.pairs, comparison.a.only,
-         comparison.b.only);
-  return OkStatus();
+  PairUp(std::move(stored_a.tensors), std::move(stored_b.tensors), comparison.pairs,
+         comparison.a.only, comparison.b.only);
+  return comparison;
 }
 
 // `config` is that of a checkpoint that says none.
@@ -157,8 +166,9 @@ bool HaveSameArguments(const TrainingState& a, const TrainingState& b) {
   return std::ranges::any_of(a.weights.source().index().objects(), is_of_run);
 }
 
-Status CompareModels(Storage& storage, const CompareOptions& options, const ModelSource& a,
-                     const ModelSource& b, Comparison& comparison) {
+Result<Comparison> CompareModels(Storage& storage, const CompareOptions& options,
+                                 const ModelSource& a, const ModelSource& b) {
+  Comparison comparison;
   comparison.is_of_models = true;
   comparison.naming = a.match.layout.naming;
   comparison.a.left_out = a.left_out;
@@ -186,7 +196,7 @@ Status CompareModels(Storage& storage, const CompareOptions& options, const Mode
     std::ranges::move(padding, std::back_inserter(rest->left_out));
   }
   std::ranges::sort(comparison.pairs, {}, &TensorPair::key);
-  return OkStatus();
+  return comparison;
 }
 
 // How often the parts of each tensor of a side are stored, at most.
@@ -222,10 +232,11 @@ void AddCopies(const CheckpointIndex& a, const CheckpointIndex& b, Comparison& c
   std::ranges::stable_sort(comparison.pairs, {}, &TensorPair::key);
 }
 
-Status Pair(Storage& storage, const Opened& a, const Opened& b, const CompareOptions& options,
-            Comparison& comparison) {
+// Every tensor once: what a side stores several times is not yet a pair for each copy.
+Result<Comparison> CompareFirstCopies(Storage& storage, const Opened& a, const Opened& b,
+                                      const CompareOptions& options) {
   const bool asks_for_models = !options.mapping.empty();
-  if (!asks_for_models && HaveSameKeys(*a, *b)) return PairStored(a, b, comparison);
+  if (!asks_for_models && HaveSameKeys(*a, *b)) return CompareAsStored(a, b);
   Result<ModelSource> model_a = UnderstandModel(storage, a, OptionsFor(options, {}, {}));
   Result<ModelSource> model_b = UnderstandModel(storage, b, OptionsFor(options, {}, {}));
   BorrowConfiguration(storage, a, options, model_b, model_a);
@@ -239,11 +250,12 @@ Status Pair(Storage& storage, const Opened& a, const Opened& b, const CompareOpt
   if (model_a.ok() && model_b.ok() &&
       (asks_for_models || !HasForm(model_a->match.layout, model_b->match.layout) ||
        HaveOtherOptimizerKeys(a, b))) {
-    return CompareModels(storage, options, *model_a, *model_b, comparison);
+    return CompareModels(storage, options, *model_a, *model_b);
   }
+  CKPT_ASSIGN_OR_RETURN(Comparison comparison, CompareAsStored(a, b));
   if (!model_a.ok()) comparison.a.not_a_model = std::move(model_a).status();
   if (!model_b.ok()) comparison.b.not_a_model = std::move(model_b).status();
-  return PairStored(a, b, comparison);
+  return comparison;
 }
 
 }  // namespace
@@ -259,8 +271,7 @@ bool HaveSameKeys(const OpenedCheckpoint& a, const OpenedCheckpoint& b) {
 
 Result<Comparison> CompareCheckpoints(Storage& storage, const Opened& a, const Opened& b,
                                       const CompareOptions& options) {
-  Comparison comparison;
-  CKPT_RETURN_IF_ERROR(Pair(storage, a, b, options, comparison));
+  CKPT_ASSIGN_OR_RETURN(Comparison comparison, CompareFirstCopies(storage, a, b, options));
   AddCopies(a->source->index(), b->source->index(), comparison);
   return comparison;
 }
