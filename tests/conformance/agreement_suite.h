@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/conformance/collectives_suite.h"
+#include "tests/conformance/collectives_fixture.h"
 #include "tests/testing/matchers.h"
 #include "trainer/comm/agreement.h"
 
