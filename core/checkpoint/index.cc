@@ -76,8 +76,9 @@ std::size_t CheckpointIndex::NumCopies(const GlobalTensor& tensor) const {
 }
 
 std::span<const ObjectEntry> CheckpointIndex::copies(const ObjectEntry& object) const {
-  const auto copies = std::ranges::equal_range(object_copies_, object.key, {}, &ObjectEntry::key);
-  return {copies.begin(), copies.end()};
+  const auto first = std::ranges::lower_bound(object_copies_, object.key, {}, &ObjectEntry::key);
+  const auto last = std::ranges::upper_bound(object_copies_, object.key, {}, &ObjectEntry::key);
+  return {first, last};
 }
 
 const GlobalTensor* CheckpointIndex::FindTensor(std::string_view key) const {

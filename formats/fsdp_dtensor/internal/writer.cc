@@ -28,9 +28,9 @@ void AddBridge(const TrainingRun& run, const std::vector<WriteCopy>& side_files,
 Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions options) {
   const std::string directory = std::string(megatron::kReleaseDirectory) + "/";
   dcp::WriterOptions dcp_options;
-  dcp_options.objects = {{"args", megatron::PickleNamespace(options.args)},
-                         {"iteration", megatron::PickleValue(0)},
-                         {"checkpoint_version", megatron::PickleValue(3.0)}};
+  dcp_options.objects = {{"args", {megatron::PickleNamespace(options.args)}},
+                         {"iteration", {megatron::PickleValue(0)}},
+                         {"checkpoint_version", {megatron::PickleValue(3.0)}}};
   dcp_options.path_of = &RunPath;
   dcp_options.files = options.files;
   dcp_options.max_file_bytes = options.max_file_bytes;
