@@ -160,9 +160,4 @@ Status RemoveHidden(Storage& storage, const Path& root) {
   return OkStatus();
 }
 
-Status RemoveOldIterations(Storage& storage, const Path& root, const Retention& retention) {
-  CKPT_RETURN_IF_ERROR(HideOldIterations(storage, root, retention));
-  return RemoveHidden(storage, root);
-}
-
 }  // namespace ckpt::megatron

@@ -61,8 +61,6 @@ struct Retention {
 Status HideOldIterations(Storage& storage, const Path& root, const Retention& retention);
 // Removes what was hidden, also by a run that was interrupted before it removed it.
 Status RemoveHidden(Storage& storage, const Path& root);
-// Both.
-Status RemoveOldIterations(Storage& storage, const Path& root, const Retention& retention);
 
 }  // namespace ckpt::megatron
 

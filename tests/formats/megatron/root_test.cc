@@ -23,6 +23,11 @@ using testing::IsOkAndHolds;
 
 const Path kRoot = "/run";
 
+Status RemoveOldIterations(Storage& storage, const Path& root, const Retention& retention) {
+  CKPT_RETURN_IF_ERROR(HideOldIterations(storage, root, retention));
+  return RemoveHidden(storage, root);
+}
+
 class MegatronRootTest : public ::testing::Test {
  protected:
   void MakeIterations(const std::vector<std::int64_t>& iterations) {
