@@ -59,6 +59,17 @@ Status CheckSameBytes(Storage& storage, const Path& ours, const Path& theirs) {
       .Hint("choose another name, or remove it yourself");
 }
 
+// Of a target that exists.
+Status CheckReplaceable(Storage& storage, const Path& target,
+                        const StagedDirectory::Options& options) {
+  if (options.if_target_exists == StagedDirectory::IfTargetExists::kFail) {
+    return Error(ErrorKind::kAlreadyExists, "the target exists")
+        .File(target.string())
+        .Hint("choose another name, or replace it with ckpt-convert --overwrite");
+  }
+  return options.may_replace ? options.may_replace(storage, target) : OkStatus();
+}
+
 }  // namespace
 
 Result<StagedDirectory> StagedDirectory::Open(Storage& storage, const Path& target,
@@ -77,12 +88,7 @@ Result<std::unique_ptr<DirectoryLock>> StagedDirectory::LockTarget() {
     if (lock.status().kind() == ErrorKind::kNotFound) return std::unique_ptr<DirectoryLock>();
     return lock;
   }
-  if (options_.if_target_exists == IfTargetExists::kFail) {
-    return Error(ErrorKind::kAlreadyExists, "the target exists")
-        .File(target_.string())
-        .Hint("choose another name, or replace it with ckpt-convert --overwrite");
-  }
-  if (options_.may_replace) CKPT_RETURN_IF_ERROR(options_.may_replace(*storage_, target_));
+  CKPT_RETURN_IF_ERROR(CheckReplaceable(*storage_, target_, options_));
   return lock;
 }
 
@@ -119,12 +125,7 @@ Result<bool> StagedDirectory::CheckTargetFile() {
         .File(target_.string())
         .Hint("choose another name");
   }
-  if (options_.if_target_exists == IfTargetExists::kFail) {
-    return Error(ErrorKind::kAlreadyExists, "the target exists")
-        .File(target_.string())
-        .Hint("choose another name, or replace it with ckpt-convert --overwrite");
-  }
-  if (options_.may_replace) CKPT_RETURN_IF_ERROR(options_.may_replace(*storage_, target_));
+  CKPT_RETURN_IF_ERROR(CheckReplaceable(*storage_, target_, options_));
   return true;
 }
 
