@@ -373,80 +373,95 @@ class Resolver {
     return name;
   }
 
-  // Computes row-major strides of every factor. In a direct sum each slot gets its own start.
+  struct AtomPlace {
+    std::string atom;
+    AxisPlace place;
+  };
+  // Where a logical tensor lies along the dim of a direct sum, and its axes that no other slot has.
+  struct SlotPlaces {
+    LogicalId logical;
+    std::int64_t start;
+    std::vector<AtomPlace> atoms;
+  };
+
+  // Adds the atoms of `axis` to those of dim `dim`, the innermost first. `stride`: the elements of
+  // the dim that lie within what was placed before.
+  Status PlaceAxis(std::string_view axis, int dim, std::int64_t& stride,
+                   std::vector<AtomPlace>& places) {
+    const std::vector<std::string> atoms = table_.Atoms(axis);
+    for (auto atom = atoms.rbegin(); atom != atoms.rend(); ++atom) {
+      CKPT_ASSIGN_OR_RETURN(const std::int64_t whole, Extent(*atom));
+      const std::int64_t extent = Stacked(*atom, whole);
+      places.push_back({*atom, {extent, dim, stride, 0}});
+      if (!CheckedMul(stride, extent, &stride)) return Overflow();
+    }
+    return OkStatus();
+  }
+
+  // The same for a direct sum: each slot begins where the one before ends. Empty ones are left out.
+  Status PlaceSum(const std::vector<Slot>& sum, int dim, std::int64_t& stride,
+                  std::vector<SlotPlaces>& slots) {
+    std::int64_t start = 0;
+    for (const Slot& slot : sum) {
+      SlotPlaces placed = {slot.logical, start, {}};
+      std::int64_t end = stride;
+      for (auto axis = slot.axes.rbegin(); axis != slot.axes.rend(); ++axis) {
+        CKPT_RETURN_IF_ERROR(PlaceAxis(*axis, dim, end, placed.atoms));
+      }
+      if (!CheckedAdd(start, end, &start)) return Overflow();
+      if (end > 0) slots.push_back(std::move(placed));
+    }
+    stride = start;
+    return OkStatus();
+  }
+
+  // `sum_dim`: the dim along which `slot` starts. `common`: the atoms of all slots.
+  [[nodiscard]] Segment SegmentOf(const SlotPlaces& slot, const std::vector<AtomPlace>& common,
+                                  std::size_t ndim, int sum_dim) const {
+    Segment segment;
+    segment.logical = slot.logical;
+    segment.origin.assign(ndim, 0);
+    segment.origin[static_cast<std::size_t>(sum_dim)] = slot.start;
+    std::vector<AtomPlace> atoms = slot.atoms;
+    atoms.insert(atoms.end(), common.begin(), common.end());
+    if (slot.logical == kZeros) {
+      for (const AtomPlace& atom : atoms) segment.places.push_back(atom.place);
+      return segment;
+    }
+    const ResolvedLogical& logical = layout_.logicals[slot.logical];
+    for (std::size_t a = 0; a < logical.axes.size(); ++a) {
+      const auto found = std::ranges::find(atoms, logical.axes[a], &AtomPlace::atom);
+      AxisPlace place;
+      place.extent = logical.shape[a];
+      segment.places.push_back(found != atoms.end() ? found->place : place);
+    }
+    return segment;
+  }
+
+  // Computes row-major strides of every factor.
   Result<RuleShape> ShapeOf(const TensorRule& rule) {
     RuleShape result;
-    struct Place {
-      std::string atom;
-      AxisPlace place;
-    };
-    std::vector<Place> common;
-    struct SlotPlaces {
-      LogicalId logical;
-      std::int64_t start;
-      std::vector<Place> places;
-    };
+    std::vector<AtomPlace> common;
     std::vector<SlotPlaces> slots;
     int sum_dim = 0;
 
     for (std::size_t d = 0; d < rule.dims.size(); ++d) {
       const int dim = static_cast<int>(d);
-      std::int64_t step = 1;
-      const auto place_axis = [&](std::string_view axis, std::vector<Place>& into) -> Status {
-        const std::vector<std::string> atoms = table_.Atoms(axis);
-        for (auto atom = atoms.rbegin(); atom != atoms.rend(); ++atom) {
-          CKPT_ASSIGN_OR_RETURN(const std::int64_t whole, Extent(*atom));
-          const std::int64_t extent = Stacked(*atom, whole);
-          into.push_back({*atom, {extent, dim, step, 0}});
-          if (!CheckedMul(step, extent, &step)) return Overflow();
-        }
-        return OkStatus();
-      };
+      std::int64_t stride = 1;
       for (auto factor = rule.dims[d].rbegin(); factor != rule.dims[d].rend(); ++factor) {
         if (factor->slots.empty()) {
-          CKPT_RETURN_IF_ERROR(place_axis(factor->axis, common));
-          continue;
+          CKPT_RETURN_IF_ERROR(PlaceAxis(factor->axis, dim, stride, common));
+        } else {
+          sum_dim = dim;
+          CKPT_RETURN_IF_ERROR(PlaceSum(factor->slots, dim, stride, slots));
         }
-        sum_dim = dim;
-        const std::int64_t unit = step;
-        std::int64_t start = 0;
-        for (const Slot& slot : factor->slots) {
-          SlotPlaces placed = {slot.logical, start, {}};
-          step = unit;
-          for (auto axis = slot.axes.rbegin(); axis != slot.axes.rend(); ++axis) {
-            CKPT_RETURN_IF_ERROR(place_axis(*axis, placed.places));
-          }
-          if (!CheckedAdd(start, step, &start)) return Overflow();
-          if (step > 0) slots.push_back(std::move(placed));
-        }
-        step = start;
       }
-      result.shape.push_back(step);
+      result.shape.push_back(stride);
     }
-    CKPT_ASSIGN_OR_RETURN(const std::int64_t count, CountElements(result.shape));
-    (void)count;
-
+    CKPT_RETURN_IF_ERROR(CountElements(result.shape).status());
     if (rule.logical) slots.push_back({*rule.logical, 0, {}});
-    for (SlotPlaces& slot : slots) {
-      Segment segment;
-      segment.logical = slot.logical;
-      segment.origin.assign(result.shape.size(), 0);
-      segment.origin[static_cast<std::size_t>(sum_dim)] = slot.start;
-      slot.places.insert(slot.places.end(), common.begin(), common.end());
-      if (slot.logical == kZeros) {
-        for (const Place& place : slot.places) segment.places.push_back(place.place);
-      } else {
-        const ResolvedLogical& logical = layout_.logicals[slot.logical];
-        for (std::size_t a = 0; a < logical.axes.size(); ++a) {
-          const auto found =
-              std::find_if(slot.places.begin(), slot.places.end(),
-                           [&](const Place& p) { return p.atom == logical.axes[a]; });
-          AxisPlace place;
-          place.extent = logical.shape[a];
-          segment.places.push_back(found != slot.places.end() ? found->place : place);
-        }
-      }
-      result.segments.push_back(std::move(segment));
+    for (const SlotPlaces& slot : slots) {
+      result.segments.push_back(SegmentOf(slot, common, result.shape.size(), sum_dim));
     }
     return result;
   }
