@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -224,9 +223,6 @@ Result<std::vector<Piece>> PieceFinder::FindChunks(OpenedFile& file, const DataS
     pieces.push_back(std::move(piece));
     return pieces;
   }
-  const auto box_at = [&](const Dims& offsets) {
-    return *Intersect(Box{.offsets = offsets, .sizes = chunk_shape}, whole);
-  };
   // By what was skipped, because chunks share them.
   std::map<std::uint32_t, std::shared_ptr<const Filterings>> filterings;
   std::set<Dims> stored;
@@ -249,22 +245,30 @@ Result<std::vector<Piece>> PieceFinder::FindChunks(OpenedFile& file, const DataS
                          .strides = strides,
                          .decoded_bytes = chunk_bytes,
                          .filterings = applied}};
-    pieces.push_back(CutPiece(piece, box_at(chunk.offsets), set.type.size_bytes));
+    pieces.push_back(CutPiece(piece, *Intersect(piece.box, whole), set.type.size_bytes));
   }
-  // Chunks that were never written.
+  CKPT_RETURN_IF_ERROR(AddUnwritten(file, set, stored, pieces));
+  return pieces;
+}
+
+// Adds the chunks that are not in `stored`: what was never written shows the fill value.
+Status PieceFinder::AddUnwritten(OpenedFile& file, const DataSet& set, const std::set<Dims>& stored,
+                                 std::vector<Piece>& pieces) {
+  const Dims& chunk_shape = set.chunked->chunk;
+  const Box whole = WholeBox(set.shape);
   std::uint64_t grid = 1;
   for (std::size_t d = 0; d < set.shape.size(); ++d) {
     grid *= CeilDiv(static_cast<std::uint64_t>(set.shape[d]),
                     static_cast<std::uint64_t>(chunk_shape[d]));
   }
-  if (stored.size() == grid) return pieces;
+  if (stored.size() == grid) return OkStatus();
   CKPT_RETURN_IF_ERROR(CountPieces(grid - stored.size()));
   // All of them count before one is made; each shows the same element.
   CKPT_ASSIGN_OR_RETURN(Piece missing, Fill(file, set, whole));
   Dims offsets(set.shape.size(), 0);
   for (std::uint64_t c = 0; c < grid; ++c) {
     if (!stored.contains(offsets)) {
-      missing.box = box_at(offsets);
+      missing.box = *Intersect(Box{.offsets = offsets, .sizes = chunk_shape}, whole);
       pieces.push_back(missing);
     }
     for (std::size_t d = offsets.size(); d-- > 0;) {
@@ -273,7 +277,7 @@ Result<std::vector<Piece>> PieceFinder::FindChunks(OpenedFile& file, const DataS
       offsets[d] = 0;
     }
   }
-  return pieces;
+  return OkStatus();
 }
 
 Result<OpenedFile*> PieceFinder::OpenSource(OpenedFile& from, const std::string& name) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -93,6 +94,8 @@ class PieceFinder {
   Result<std::vector<Piece>> Find(OpenedFile& file, const DataSet& set, bool is_source);
   Result<std::vector<Piece>> FindSegments(const OpenedFile& file, const DataSet& set);
   Result<std::vector<Piece>> FindChunks(OpenedFile& file, const DataSet& set);
+  Status AddUnwritten(OpenedFile& file, const DataSet& set, const std::set<Dims>& stored,
+                      std::vector<Piece>& pieces);
   Result<std::vector<Piece>> FindVirtual(OpenedFile& file, const DataSet& set);
   Result<Piece> Fill(const OpenedFile& file, const DataSet& set, Box box);
   Result<OpenedFile*> OpenSource(OpenedFile& from, const std::string& name);
