@@ -11,6 +11,7 @@
 #include "converters/families/known_namings.h"
 #include "converters/verbs/model_source.h"
 #include "core/layout/affine.h"
+#include "core/layout/find_value.h"
 #include "core/plan/cut_items.h"
 #include "core/plan/plan_check.h"
 #include "core/plan/plan_recipes.h"
@@ -89,11 +90,10 @@ class Planner {
     if (const layout::Naming* const declared = model.family->FindNaming(naming)) {
       for (const layout::Choice& choice : declared->choices) {
         const auto asked = saved_.target.choices.find(choice.name);
-        const auto said = model_.find(choice.name);
         if (asked != saved_.target.choices.end()) {
           choices.insert(*asked);
-        } else if (said != model_.end() && said->second.AsText() != nullptr) {
-          choices[choice.name] = *said->second.AsText();
+        } else if (const std::string* const said = layout::FindText(model_, choice.name)) {
+          choices[choice.name] = *said;
         }
       }
     }

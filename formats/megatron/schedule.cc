@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "core/layout/find_value.h"
+
 namespace ckpt::megatron {
 
 namespace {
@@ -49,9 +51,7 @@ std::optional<std::int64_t> UpdatesOfSchedule(const TrainingRun& run,
 }
 
 std::optional<std::int64_t> StoredBatch(const layout::Configuration& args) {
-  const auto found = args.find("global_batch_size");
-  const std::int64_t* const batch = found == args.end() ? nullptr : found->second.AsInt();
-  return batch == nullptr ? std::nullopt : std::optional(*batch);
+  return layout::FindInt(args, "global_batch_size");
 }
 
 }  // namespace ckpt::megatron

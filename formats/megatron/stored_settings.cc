@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/json/json_reader.h"
+#include "core/layout/find_value.h"
 #include "core/training/run_settings.h"
 
 namespace ckpt::megatron {
@@ -131,10 +132,8 @@ Status ReadOptimizer(const StoredSettings& stored, ParamGroup& group, SettingNam
 }
 
 SgdSettings SgdOf(const layout::Configuration& args) {
-  const auto said = args.find("sgd_momentum");
-  const double* const momentum = said == args.end() ? nullptr : said->second.AsFloat();
   constexpr double kDefault = 0.9;  // Megatron's
-  return {.momentum = momentum == nullptr ? kDefault : *momentum};
+  return {.momentum = layout::FindFloat(args, "sgd_momentum").value_or(kDefault)};
 }
 
 Status ReadSchedule(const StoredSettings& stored, RunSchedule& schedule, SettingNames& said) {

@@ -16,6 +16,7 @@
 #include "core/base/units.h"
 #include "core/exec/task_pool.h"
 #include "core/json/json_reader.h"
+#include "core/layout/find_value.h"
 #include "tools/ckpt-train/run_setup.h"
 #include "tools/ckpt-train/yaml_settings.h"
 #include "tools/cli/reporting.h"
@@ -74,21 +75,15 @@ Result<Timed> FindModel(Storage& storage, const std::string& model) {
       .Actual(model);
 }
 
-// The setting if it is there and a number.
-std::optional<std::int64_t> NumberIn(const layout::Configuration& settings, const char* name) {
-  const auto found = settings.find(name);
-  const std::int64_t* const number = found == settings.end() ? nullptr : found->second.AsInt();
-  return number == nullptr ? std::nullopt : std::optional(*number);
-}
-
 // The model, and a step of one micro-batch a rank, in bfloat16 unless its file says another thing.
 // The settings `given` stand over it.
 Result<Timed> WhatIsTimed(Storage& storage, const BenchOptions& options,
                           const layout::Configuration& given, int num_ranks) {
   CKPT_ASSIGN_OR_RETURN(Timed timed, FindModel(storage, options.model));
   layout::Configuration& settings = timed.given;
-  const std::int64_t seq = options.seq.value_or(NumberIn(settings, "seq_length").value_or(kSeq));
-  const std::optional<std::int64_t> rows_of_file = NumberIn(settings, "micro_batch_size");
+  const std::int64_t seq =
+      options.seq.value_or(layout::FindInt(settings, "seq_length").value_or(kSeq));
+  const std::optional<std::int64_t> rows_of_file = layout::FindInt(settings, "micro_batch_size");
   const std::int64_t tokens =
       options.tokens_per_rank.value_or(rows_of_file ? *rows_of_file * seq : kTokensPerRank);
   if (seq < 1 || tokens < 1 || tokens % seq != 0) {

@@ -21,6 +21,7 @@
 #include "core/base/name_list.h"
 #include "core/base/quote.h"
 #include "core/base/wildcard.h"
+#include "core/layout/find_value.h"
 #include "core/layout/numbered_axes.h"
 #include "formats/registry/stored_run.h"
 
@@ -417,9 +418,8 @@ Status RefuseCounts(const ModelSource& model, std::span<const GlobalTensor> tens
   for (const layout::NumberedAxis& axis : layout::NumberedAxes(*model.family, config)) {
     if (axis.extent <= kMaxUsualCount) continue;
     for (const std::string& key : axis.keys) {
-      const auto found = config.find(key);
-      const std::int64_t* const count = found == config.end() ? nullptr : found->second.AsInt();
-      if (count == nullptr || *count <= kMaxUsualCount || MayCount(index, *count)) continue;
+      const std::optional<std::int64_t> count = layout::FindInt(config, key);
+      if (!count || *count <= kMaxUsualCount || MayCount(index, *count)) continue;
       const std::optional<std::int64_t> fits = FindCount(model, key, tensors);
       return Error(ErrorKind::kShapeMismatch,
                    fmt::format("the configuration contradicts the tensors: {}", key))

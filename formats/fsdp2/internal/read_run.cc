@@ -19,6 +19,7 @@
 #include "core/base/quote.h"
 #include "core/base/warning.h"
 #include "core/checkpoint/read.h"
+#include "core/layout/find_value.h"
 #include "core/training/run_settings.h"
 #include "core/training/stored_values.h"
 #include "formats/fsdp2/internal/run_keys.h"
@@ -272,8 +273,8 @@ Status ReadOwnProgress(const CheckpointSource& source, const Configuration& args
   CKPT_RETURN_IF_ERROR(own.Read(kIteration, run.iteration));
   CKPT_RETURN_IF_ERROR(own.Read(kSamples, run.consumed_samples));
   CKPT_RETURN_IF_ERROR(own.Read(kOperations, run.num_floating_point_operations));
-  if (const auto seed = args.find("seed"); seed != args.end() && seed->second.AsInt() != nullptr) {
-    run.seed = static_cast<std::uint64_t>(*seed->second.AsInt());
+  if (const auto seed = layout::FindInt(args, "seed")) {
+    run.seed = static_cast<std::uint64_t>(*seed);
   }
   CKPT_RETURN_IF_ERROR(
       megatron::ReadSchedule(ObjectFields(source, kRunSchedule), run.schedule, into.said));

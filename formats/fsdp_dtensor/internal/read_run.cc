@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "core/layout/find_value.h"
 #include "core/training/stored_values.h"
 #include "formats/fsdp_dtensor/internal/run_keys.h"
 #include "formats/megatron/bridge_files.h"
@@ -151,10 +152,9 @@ Result<std::int64_t> NeededIntegerIn(const Configuration& args, std::string_view
 
 // How many tensor ranks Megatron had, and never more than a machine may have.
 int TensorRanksIn(const Configuration& args) {
-  const auto found = args.find("tensor_model_parallel_size");
-  const std::int64_t* const size = found == args.end() ? nullptr : found->second.AsInt();
+  const std::int64_t size = layout::FindInt(args, "tensor_model_parallel_size").value_or(1);
   constexpr std::int64_t kMost = 1024;
-  return size == nullptr ? 1 : static_cast<int>(std::clamp<std::int64_t>(*size, 1, kMost));
+  return static_cast<int>(std::clamp<std::int64_t>(size, 1, kMost));
 }
 
 // Megatron cuts the gate from the projection for SwiGLU alone. Of another gate, a tensor has what

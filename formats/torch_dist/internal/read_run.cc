@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "core/json/json_reader.h"
+#include "core/layout/find_value.h"
 #include "core/tensor/dtype.h"
 #include "core/tensor/shape.h"
 #include "formats/megatron/bridge_files.h"
@@ -332,9 +333,7 @@ Status CountUpdates(const Configuration& args, TrainingRun& run) {
 }
 
 Result<std::int64_t> NeededArg(const Configuration& args, std::string_view name) {
-  const auto found = args.find(name);
-  const std::int64_t* const value = found == args.end() ? nullptr : found->second.AsInt();
-  if (value != nullptr) return *value;
+  if (const auto value = layout::FindInt(args, name)) return *value;
   return Error(ErrorKind::kMissing, fmt::format("args have no number {}", name)).Tensor(kCommonKey);
 }
 
@@ -345,15 +344,13 @@ Status ReadProgress(const StoredState& common, const Configuration& args, Stored
   CKPT_ASSIGN_OR_RETURN(run.iteration, iteration.Int64());
   CKPT_ASSIGN_OR_RETURN(run.consumed_samples, NeededArg(args, kSamples));
   into.said.insert({std::string(kIteration), std::string(kSamples)});
-  if (const auto seed = args.find("seed"); seed != args.end() && seed->second.AsInt() != nullptr) {
-    run.seed = static_cast<std::uint64_t>(*seed->second.AsInt());
+  if (const auto seed = layout::FindInt(args, "seed")) {
+    run.seed = static_cast<std::uint64_t>(*seed);
   }
   // Beside its common state, if at all, Megatron-Bridge counts them.
-  if (const auto counted = args.find(kOperations); counted != args.end()) {
-    if (const double* const number = counted->second.AsFloat()) {
-      run.num_floating_point_operations = *number;
-      into.said.emplace(kOperations);
-    }
+  if (const auto counted = layout::FindFloat(args, kOperations)) {
+    run.num_floating_point_operations = *counted;
+    into.said.emplace(kOperations);
   }
   if (common.root().Find(kOperations)) into.said.emplace(kOperations);
   return MemberSettings(common, common.root()).Read(kOperations, run.num_floating_point_operations);
