@@ -1,7 +1,6 @@
 #include "formats/megatron/internal/run_config.h"
 
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -9,7 +8,8 @@
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
-#include "core/json/json_writer.h"
+#include "core/layout/find_value.h"
+#include "formats/megatron/internal/yaml_writer.h"
 
 namespace ckpt::megatron {
 namespace {
@@ -152,20 +152,14 @@ const Value* Find(const Configuration& values, std::string_view name) {
   return found == values.end() || found->second.is_null() ? nullptr : &found->second;
 }
 
-std::optional<std::int64_t> IntegerIn(const Configuration& values, std::string_view name) {
-  const Value* const value = Find(values, name);
-  const std::int64_t* const integer = value == nullptr ? nullptr : value->AsInt();
-  return integer == nullptr ? std::nullopt : std::optional(*integer);
-}
-
 bool IsTrue(const Configuration& values, std::string_view name) {
   const Value* const value = Find(values, name);
   return value != nullptr && value->AsBool() != nullptr && *value->AsBool();
 }
 
 std::string TextIn(const Configuration& values, std::string_view name) {
-  const Value* const value = Find(values, name);
-  return value == nullptr || value->AsText() == nullptr ? std::string() : *value->AsText();
+  const std::string* const text = layout::FindText(values, name);
+  return text == nullptr ? std::string() : *text;
 }
 
 // The model's members by their own names.
@@ -206,8 +200,9 @@ constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
 
 // Megatron-Bridge pads the vocabulary, if at all, so that every tensor rank has a multiple of rows.
 std::optional<std::int64_t> PaddedRows(std::int64_t rows, const Configuration& values) {
-  const std::int64_t divisor = IntegerIn(values, "make_vocab_size_divisible_by").value_or(128);
-  const std::int64_t ranks = IntegerIn(values, "tensor_model_parallel_size").value_or(1);
+  const std::int64_t divisor =
+      layout::FindInt(values, "make_vocab_size_divisible_by").value_or(128);
+  const std::int64_t ranks = layout::FindInt(values, "tensor_model_parallel_size").value_or(1);
   const auto is_sane = [](std::int64_t number, std::int64_t most) {
     return number >= 1 && number <= most;
   };
@@ -219,81 +214,15 @@ std::optional<std::int64_t> PaddedRows(std::int64_t rows, const Configuration& v
 }
 
 void ReadVocabulary(const Configuration& model, Configuration& args) {
-  const std::optional<std::int64_t> rows = IntegerIn(model, "vocab_size");
+  const std::optional<std::int64_t> rows = layout::FindInt(model, "vocab_size");
   if (!rows) return;
   const auto padded = IsTrue(model, "should_pad_vocab") ? PaddedRows(*rows, model) : rows;
   if (padded) args["padded_vocab_size"] = *padded;
 }
 
-// As YAML of which PyYAML reads the same value.
-std::string YamlOf(const Value& value) {
-  if (const bool* const boolean = value.AsBool()) return *boolean ? "true" : "false";
-  if (const std::int64_t* const integer = value.AsInt()) return std::to_string(*integer);
-  if (const std::string* const text = value.AsText()) return JsonQuote(*text);
-  if (const double* const number = value.AsFloat()) {
-    if (std::isnan(*number)) return ".nan";
-    if (std::isinf(*number)) return *number < 0 ? "-.inf" : ".inf";
-    std::string text = JsonNumber(*number);
-    const std::size_t exponent = text.find('e');
-    if (exponent != std::string::npos && text.find('.') == std::string::npos) {
-      text.insert(exponent, ".0");
-    }
-    return text;
-  }
-  const Value::List* const list = value.AsList();
-  if (list == nullptr) return "null";
-  std::string text = "[";
-  for (const Value& item : *list) text += (text.size() > 1 ? ", " : "") + YamlOf(item);
-  return text + "]";
-}
-
-// A mapping of mappings, in the order of its calls.
-class YamlWriter {
- public:
-  void Top(std::string_view name, const Value& value) {
-    text_ += fmt::format("{}: {}\n", name, YamlOf(value));
-  }
-  void Begin(std::string_view section, std::string_view target) {
-    text_ += fmt::format("{}:\n", section);
-    Member("_target_", std::string(target));
-  }
-  void Member(std::string_view name, const Value& value) {
-    text_ += fmt::format("  {}: {}\n", name, YamlOf(value));
-  }
-  // What Python finds under this name, and does not call.
-  void Reference(std::string_view name, std::string_view target) {
-    text_ += fmt::format("  {}:\n    _target_: {}\n    _call_: false\n", name, target);
-  }
-  // A call of it, to which Python adds arguments later.
-  void Begun(std::string_view name, std::string_view target, const Configuration& args) {
-    text_ +=
-        fmt::format("  {}:\n    _target_: {}\n    _partial_: true\n    _args_: []\n", name, target);
-    for (const auto& [arg, value] : args) text_ += fmt::format("    {}: {}\n", arg, YamlOf(value));
-  }
-  void Members(std::span<const std::string_view> names, const Configuration& args) {
-    for (const std::string_view name : names) {
-      if (const auto found = args.find(name); found != args.end()) Member(name, found->second);
-    }
-  }
-  // Those that are not None.
-  void SaidMembers(std::span<const std::string_view> names, const Configuration& args) {
-    for (const std::string_view name : names) {
-      if (const Value* const value = Find(args, name)) Member(name, *value);
-    }
-  }
-  // An object of this class, without arguments.
-  void Made(std::string_view name, std::string_view target) {
-    text_ += fmt::format("  {}:\n    _target_: {}\n    _call_: true\n", name, target);
-  }
-  std::string Take() { return std::move(text_); }
-
- private:
-  std::string text_;
-};
-
 void WriteVocabulary(const Configuration& args, YamlWriter& yaml) {
-  const std::optional<std::int64_t> padded = IntegerIn(args, "padded_vocab_size");
-  const std::int64_t words = IntegerIn(args, "vocab_size").value_or(padded.value_or(0));
+  const std::optional<std::int64_t> padded = layout::FindInt(args, "padded_vocab_size");
+  const std::int64_t words = layout::FindInt(args, "vocab_size").value_or(padded.value_or(0));
   const std::int64_t rows = padded.value_or(words);
   const bool is_padding = rows != words && PaddedRows(words, args) == rows;
   yaml.Member("vocab_size", is_padding ? words : rows);
@@ -307,7 +236,7 @@ void WriteLayers(const Configuration& args, YamlWriter& yaml) {
   const bool is_local = TextIn(args, "transformer_impl") == "local";
   const Value* const freq = Find(args, "moe_layer_freq");
   if (freq != nullptr && freq->AsList() != nullptr) {
-    yaml.Begun(
+    yaml.Partial(
         "transformer_layer_spec", kBlockSpec,
         {{"use_transformer_engine", !is_local}, {"normalization", TextIn(args, "normalization")}});
   } else if (is_local) {
@@ -324,10 +253,10 @@ void WriteModel(const Configuration& args, YamlWriter& yaml) {
   if (is_latent) {
     constexpr std::array<std::string_view, 1> kMayBeNone = {"q_lora_rank"};
     yaml.Members(kMayBeNone, args);
-    yaml.SaidMembers(kLatentMembers, args);
+    yaml.NonNullMembers(kLatentMembers, args);
   }
-  yaml.SaidMembers(kYarnMembers, args);
-  yaml.SaidMembers(kSinkAndGluMembers, args);
+  yaml.NonNullMembers(kYarnMembers, args);
+  yaml.NonNullMembers(kSinkAndGluMembers, args);
   // Not every version has such a member.
   if (IsTrue(args, "moe_shared_expert_gate")) yaml.Member("moe_shared_expert_gate", true);
   for (const OtherName& other : kOtherNames) {
@@ -410,7 +339,7 @@ std::string WriteRunConfig(const TrainingRun& run, const RunConfigFacts& facts) 
     yaml.Begin("tokenizer", "megatron.bridge.training.tokenizers.config.TokenizerConfig");
     yaml.Member("tokenizer_type", "HuggingFaceTokenizer");
     // An empty path stands for the folder beside this file.
-    yaml.Made("tokenizer_model", "pathlib.Path");
+    yaml.Call("tokenizer_model", "pathlib.Path");
   } else {
     yaml.Top("tokenizer", {});
   }
