@@ -1,0 +1,26 @@
+// Which tensors of a checkpoint the user wants to be taken for a model's, and under which names.
+#ifndef CKPT_CONVERTERS_VERBS_INTERNAL_OFFERED_TENSORS_H_
+#define CKPT_CONVERTERS_VERBS_INTERNAL_OFFERED_TENSORS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "converters/verbs/model_source.h"
+#include "core/base/result.h"
+#include "core/checkpoint/index.h"
+
+namespace ckpt {
+
+// The tensors that are matched with the layout, under the names that the user wants for them.
+struct Offered {
+  std::vector<GlobalTensor> tensors;
+  std::vector<std::uint32_t> positions;  // in the index
+};
+
+// Of `model`, by the patterns of `options`; those that are left out on request are added to
+// `left_out`. Errors: kUsage (a pattern that matches nothing or has no effect; no tensor is left).
+Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model);
+
+}  // namespace ckpt
+
+#endif  // CKPT_CONVERTERS_VERBS_INTERNAL_OFFERED_TENSORS_H_
