@@ -27,10 +27,10 @@ using pickle::NodeKind;
 namespace {
 
 Status CheckChunk(DimsView offsets, DimsView sizes, DimsView shape) {
-  if (offsets.size() != shape.size() || sizes.size() != shape.size()) {
-    return Error(ErrorKind::kBadMetadata,
-                 fmt::format("a chunk has {} dimensions, the tensor {}",
-                             std::max(offsets.size(), sizes.size()), shape.size()));
+  for (const DimsView dims : {offsets, sizes}) {
+    if (dims.size() == shape.size()) continue;
+    return Error(ErrorKind::kBadMetadata, fmt::format("a chunk has {} dimensions, the tensor {}",
+                                                      dims.size(), shape.size()));
   }
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (sizes[d] < 0) return Error(ErrorKind::kBadMetadata, "negative size of a chunk");
