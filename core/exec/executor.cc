@@ -396,6 +396,7 @@ Status Execution::ReadBack(std::size_t tensor, Worker& worker) {
   const MutexLock lock(mutex_);
   if (actual == result_.tensor_xxh3[tensor]) return OkStatus();
   return Error(ErrorKind::kValueMismatch, "the result read back is not what was written")
+      .File(directory_.string())
       .Tensor(target.key)
       .Expected(result_.tensor_xxh3[tensor])
       .Actual(actual);

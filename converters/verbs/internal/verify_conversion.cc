@@ -279,7 +279,8 @@ Result<VerifiedDigests> VerifyStored(Storage& storage, const PreparedConversion&
         .Expected(fmt::format("{} tensors", tensors.size()))
         .Actual(fmt::format("{} tensors", written.source->index().tensors().size()));
   }
-  CKPT_RETURN_IF_ERROR(CompareWithWritten(prepared, executed, *written.source, {}, options));
+  CKPT_RETURN_IF_ERROR(
+      CompareWithWritten(prepared, executed, *written.source, {}, options).File(path.string()));
   std::vector<TensorDigest> digests;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     digests.push_back({.key = tensors[t].key,
@@ -422,8 +423,8 @@ Result<VerifiedDigests> VerifyConversion(Storage& storage, const PreparedConvers
     if (!executed.read_later.empty()) {
       CKPT_ASSIGN_OR_RETURN(digested, ReadByDigest(written));
     }
-    CKPT_RETURN_IF_ERROR(
-        CompareWithWritten(prepared, executed, written.source(), digested, options));
+    CKPT_RETURN_IF_ERROR(CompareWithWritten(prepared, executed, written.source(), digested, options)
+                             .File(path.string()));
     digest_options.known = DigestsOfResult(WrittenDigests(prepared.plan, executed, index), index);
   }
   CKPT_ASSIGN_OR_RETURN(const ModelDigest target, DigestModel(written, digest_options));

@@ -176,6 +176,8 @@ TEST_F(ConvertTest, ReadsBackWhatItWrote) {
     const auto report = Convert(storage, options);
     ASSERT_THAT(report, FailsWith(ErrorKind::kValueMismatch));
     EXPECT_THAT(report.status().first().tensor, HasSubstr("model."));
+    EXPECT_THAT(report.status().first().file,
+                ::testing::StartsWith(StagingOf(options.target).string()));
     EXPECT_EQ(PosixStorage().Stat(options.target)->type, FileType::kMissing);
     options.verify = false;
     EXPECT_THAT(Convert(storage, options), IsOk());
