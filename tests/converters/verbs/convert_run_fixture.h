@@ -99,6 +99,18 @@ class ConvertRunTest : public ConvertTest {
     EXPECT_EQ(actual.seed, expected.seed);
     EXPECT_THAT(actual.groups, ::testing::UnorderedElementsAreArray(expected.groups));
   }
+
+  // The weight decay of every parameter, whatever group it is in.
+  static void ExpectSameDecay(const TrainingRun& expected, const TrainingRun& actual) {
+    const auto decay_in = [](const TrainingRun& run) {
+      std::map<std::string, double> decay;
+      for (const auto& [weight, group] : run.group_of) {
+        decay[weight] = run.groups[group].weight_decay;
+      }
+      return decay;
+    };
+    EXPECT_EQ(decay_in(actual), decay_in(expected));
+  }
 };
 
 }  // namespace ckpt::testing

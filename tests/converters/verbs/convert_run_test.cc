@@ -1,7 +1,6 @@
 // Whole training runs as torch_dist and fsdp_dtensor.
 #include <algorithm>
 #include <fstream>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -40,15 +39,7 @@ TEST_F(ConvertRunTest, GoesToMegatronCoreAndBackUnchanged) {
     const TrainingState last = WholeState(back.target);
     ExpectSameRun(first.run, last.run);
     // Which parameters decay is stored by Megatron-FSDP alone, and follows from their shapes.
-    std::map<std::string, double> decay;
-    for (const auto& [weight, group] : first.run.group_of) {
-      decay[weight] = first.run.groups[group].weight_decay;
-    }
-    for (const auto& [weight, group] : last.run.group_of) {
-      ASSERT_TRUE(decay.contains(weight)) << weight;
-      EXPECT_EQ(last.run.groups[group].weight_decay, decay.at(weight)) << weight;
-    }
-    EXPECT_EQ(last.run.group_of.size(), first.run.group_of.size());
+    ExpectSameDecay(first.run, last.run);
   }
 }
 

@@ -9,7 +9,6 @@
 
 #include "core/base/hash.h"
 #include "core/io/checksummed_read.h"
-#include "core/io/disk_space.h"
 #include "core/io/made_directories.h"
 #include "core/io/memory_storage.h"
 #include "core/io/posix_storage.h"
@@ -460,15 +459,6 @@ TEST_F(PosixLinksTest, HaveTheCanonicalPathOfTheirTarget) {
     EXPECT_EQ(CanonicalPath(dir() / name), canonical.parent_path() / "absent") << name;
   }
   EXPECT_EQ(CanonicalPath("/"), Path("/"));
-}
-
-TEST(DiskSpaceTest, RefusesADiskThatCannotHoldTheTarget) {
-  EXPECT_THAT(CheckRoom("/out", 4096, 4096), IsOk());
-  const Status status = CheckRoom("/out", 4096, 4095);
-  ASSERT_THAT(status, FailsWith(ErrorKind::kNoSpace));
-  EXPECT_EQ(status.first().file, "/out");
-  EXPECT_EQ(status.first().expected, "4.0 KiB (4096 bytes) free");
-  EXPECT_EQ(status.first().actual, "4.0 KiB (4095 bytes)");
 }
 
 TEST(JoinInside, KeepsNamesInsideTheirDirectory) {
