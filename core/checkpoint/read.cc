@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "core/base/check.h"
 #include "core/base/endian.h"
 #include "core/base/units.h"
 #include "core/checkpoint/chunk_copies.h"

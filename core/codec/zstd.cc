@@ -1,6 +1,5 @@
 #include "core/codec/zstd.h"
 
-#include <fmt/format.h>
 #include <zstd.h>
 #include <zstd_errors.h>
 

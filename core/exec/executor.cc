@@ -10,7 +10,6 @@
 #include <string_view>
 #include <utility>
 
-#include "core/base/check.h"
 #include "core/base/hash.h"
 #include "core/base/mutex.h"
 #include "core/base/scratch.h"

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/check.h"
 #include "core/base/checked_math.h"
 #include "core/base/scratch.h"
 #include "core/base/units.h"

@@ -4,8 +4,6 @@
 #include <map>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "core/layout/cover.h"
 
 namespace ckpt::layout {

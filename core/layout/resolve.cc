@@ -444,7 +444,6 @@ class Resolver {
     std::vector<AtomPlace> common;
     std::vector<SlotPlaces> slots;
     int sum_dim = 0;
-
     for (std::size_t d = 0; d < rule.dims.size(); ++d) {
       const int dim = static_cast<int>(d);
       std::int64_t stride = 1;

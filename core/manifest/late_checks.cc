@@ -5,7 +5,6 @@
 #include <tuple>
 #include <utility>
 
-#include "core/base/hash.h"
 #include "core/manifest/internal/block_parts.h"
 
 namespace ckpt {

@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "core/layout/cover.h"

@@ -4,8 +4,6 @@
 #include <string>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "core/manifest/verify_manifest.h"
 
 namespace ckpt {

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/base/checked_math.h"
-#include "core/base/hash.h"
 #include "core/exec/task_pool.h"
 #include "core/repair/internal/checked_block.h"
 

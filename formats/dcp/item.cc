@@ -5,8 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/codec/zstd.h"

@@ -9,7 +9,6 @@
 
 #include "core/base/checked_math.h"
 #include "core/base/endian.h"
-#include "core/base/units.h"
 
 namespace ckpt::dcp {
 namespace {

@@ -13,7 +13,6 @@
 #include "core/checkpoint/add_file.h"
 #include "core/checkpoint/copy_index.h"
 #include "core/checkpoint/view_source.h"
-#include "core/json/json_reader.h"
 #include "core/training/stored_values.h"
 #include "formats/megatron/internal/run_config.h"
 #include "formats/megatron/internal/train_state.h"

@@ -2,7 +2,6 @@
 #ifndef CKPT_FORMATS_MEGATRON_PLAN_ROOT_H_
 #define CKPT_FORMATS_MEGATRON_PLAN_ROOT_H_
 
-#include <string>
 #include <string_view>
 #include <vector>
 

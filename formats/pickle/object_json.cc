@@ -1,7 +1,6 @@
 #include "formats/pickle/object_json.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <span>
 #include <string_view>
@@ -17,8 +16,8 @@
 #include "formats/pickle/globals.h"
 #include "formats/pickle/internal/numpy_values.h"
 #include "formats/pickle/internal/python_values.h"
+#include "formats/pickle/internal/text.h"
 #include "formats/pickle/python_str.h"
-#include "formats/pickle/text.h"
 
 namespace ckpt::pickle {
 namespace {

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "formats/pickle/internal/python_values.h"
-#include "formats/pickle/text.h"
+#include "formats/pickle/internal/text.h"
 
 namespace ckpt::pickle {
 namespace {

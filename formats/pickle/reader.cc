@@ -11,8 +11,8 @@
 #include "core/base/endian.h"
 #include "core/base/quote.h"
 #include "formats/pickle/internal/machine.h"
+#include "formats/pickle/internal/text.h"
 #include "formats/pickle/opcodes.h"
-#include "formats/pickle/text.h"
 
 namespace ckpt::pickle {
 namespace {

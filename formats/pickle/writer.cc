@@ -6,8 +6,8 @@
 
 #include "core/base/check.h"
 #include "core/base/endian.h"
+#include "formats/pickle/internal/text.h"
 #include "formats/pickle/opcodes.h"
-#include "formats/pickle/text.h"
 
 namespace ckpt::pickle {
 

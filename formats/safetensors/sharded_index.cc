@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/base/quote.h"
 #include "core/io/path.h"
 #include "core/json/json_scanner.h"
 #include "core/json/json_writer.h"

@@ -20,7 +20,6 @@
 #include "tools/ckpt-inspect/mesh_text.h"
 #include "tools/ckpt-inspect/selection.h"
 #include "tools/cli/error_report.h"
-#include "tools/cli/reporting.h"
 #include "tools/cli/table.h"
 #include "trainer/explain/load_plan.h"
 #include "trainer/model/model_config.h"

@@ -24,7 +24,6 @@
 #include "formats/registry/registry.h"
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/ckpt-inspect/covered_directory.h"
-#include "tools/ckpt-inspect/health.h"
 #include "tools/ckpt-inspect/problem_list.h"
 #include "tools/cli/reporting.h"
 #include "tools/cli/stop_on_signal.h"

@@ -2,8 +2,6 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "core/base/units.h"
 #include "core/json/json_writer.h"
 #include "tools/ckpt-inspect/commands.h"

@@ -19,7 +19,6 @@
 #include "core/layout/affine.h"
 #include "core/layout/value.h"
 #include "tools/ckpt-inspect/element.h"
-#include "tools/ckpt-inspect/health.h"
 #include "tools/ckpt-inspect/problem_list.h"
 #include "tools/cli/error_report.h"
 

@@ -11,7 +11,7 @@
 #include "core/checkpoint/index.h"
 #include "tools/ckpt-inspect/object_diff.h"
 #include "tools/ckpt-inspect/tensor_diff.h"
-#include "tools/cli/reporting.h"
+#include "tools/cli/streams.h"
 
 namespace ckpt::inspect {
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/json/json_writer.h"
 #include "tools/ckpt-inspect/element.h"
 
 namespace ckpt::inspect {

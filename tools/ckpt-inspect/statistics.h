@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "core/base/bytes.h"
-#include "core/json/json_writer.h"
 #include "core/tensor/dtype.h"
 
 namespace ckpt::inspect {

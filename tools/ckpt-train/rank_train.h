@@ -8,7 +8,6 @@
 #include <string>
 
 #include "core/base/result.h"
-#include "core/exec/progress.h"
 #include "tools/ckpt-train/run_log.h"
 #include "trainer/comm/host_group.h"
 #include "trainer/data/sequence_source.h"

@@ -1,7 +1,6 @@
 #include "converters/quantised/internal/storage_scheme.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <fmt/format.h>

@@ -12,8 +12,6 @@
 #include <string_view>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "converters/config/megatron_args.h"
 #include "converters/config/own_args.h"
 #include "converters/verbs/optimizer_groups.h"

@@ -19,7 +19,6 @@
 #include "converters/config/hf_config.h"
 #include "core/base/glob.h"
 #include "core/base/name_list.h"
-#include "core/base/quote.h"
 #include "core/base/wildcard.h"
 #include "core/layout/find_value.h"
 #include "core/layout/numbered_axes.h"

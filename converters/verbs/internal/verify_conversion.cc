@@ -23,7 +23,6 @@
 #include "core/exec/nest_reader.h"
 #include "core/exec/task_pool.h"
 #include "core/io/unproved_storage.h"
-#include "core/layout/affine.h"
 #include "core/manifest/read_manifest.h"
 #include "core/manifest/verify_manifest.h"
 #include "core/plan/as_stored.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "core/base/checked_math.h"
 #include "core/checkpoint/read.h"
 #include "core/layout/affine.h"
 #include "core/tensor/blocks.h"

@@ -7,8 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "formats/pickle/text.h"
-
 namespace ckpt::dcp {
 
 using pickle::Graph;

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "core/base/endian.h"
-#include "core/tensor/dtype.h"
 #include "core/training/run_settings.h"
 #include "formats/fsdp2/internal/run_keys.h"
 #include "formats/megatron/object_fields.h"

@@ -3,8 +3,6 @@
 #include <cmath>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "core/base/checked_math.h"
 #include "core/base/endian.h"
 #include "core/base/units.h"

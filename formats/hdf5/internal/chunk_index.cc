@@ -3,8 +3,6 @@
 #include <set>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "core/base/checked_math.h"
 
 namespace ckpt::hdf5 {

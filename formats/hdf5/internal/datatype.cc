@@ -5,8 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 namespace ckpt::hdf5 {
 namespace {
 

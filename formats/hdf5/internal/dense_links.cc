@@ -5,8 +5,6 @@
 #include <set>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "core/base/checked_math.h"
 
 namespace ckpt::hdf5 {

@@ -10,6 +10,7 @@
 #include "core/base/checked_math.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
+#include "formats/hdf5/internal/chunk_index.h"
 #include "formats/hdf5/internal/links.h"
 #include "formats/hdf5/internal/object_header.h"
 #include "formats/hdf5/internal/virtual_map.h"

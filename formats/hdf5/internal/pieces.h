@@ -10,11 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/bytes.h"
 #include "core/base/result.h"
 #include "core/io/storage.h"
 #include "core/tensor/box.h"
-#include "formats/hdf5/internal/chunk_index.h"
 #include "formats/hdf5/internal/data_set.h"
 #include "formats/hdf5/internal/filters.h"
 #include "formats/hdf5/internal/structure_file.h"

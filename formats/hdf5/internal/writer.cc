@@ -14,7 +14,6 @@
 #include "core/base/checked_math.h"
 #include "core/base/units.h"
 #include "core/codec/zstd.h"
-#include "core/io/path.h"
 #include "formats/hdf5/internal/held_numbers.h"
 #include "formats/hdf5/internal/names.h"
 #include "formats/hdf5/internal/parts.h"

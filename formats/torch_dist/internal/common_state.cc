@@ -1,9 +1,7 @@
 #include "formats/torch_dist/internal/common_state.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <vector>
 

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/source.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/layout/value.h"
 #include "core/training/rank_buffers.h"
 #include "core/training/training_run.h"
-#include "formats/dcp/writer.h"
 
 namespace ckpt::torch_dist {
 

@@ -14,7 +14,6 @@
 #include "core/base/result.h"
 #include "core/checkpoint/read.h"
 #include "core/checkpoint/source.h"
-#include "core/tensor/box.h"
 #include "core/tensor/dtype.h"
 #include "formats/torch_dist/internal/local_parameter.h"
 

@@ -5,11 +5,9 @@
 #include <array>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/base/result.h"
 #include "core/checkpoint/chosen_forms.h"
-#include "core/checkpoint/source.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/training/run_format.h"
 #include "formats/weights_request.h"

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/bytes.h"
 #include "core/base/result.h"
 #include "core/checkpoint/entry_paths.h"
 #include "core/checkpoint/memory_source.h"

@@ -1,7 +1,6 @@
 #include "formats/torch_save/internal/writer.h"
 
 #include <utility>
-#include <vector>
 
 #include "formats/torch_save/carried_object.h"
 #include "formats/torch_save/internal/state_file.h"

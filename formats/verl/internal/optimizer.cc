@@ -14,6 +14,7 @@
 #include "core/json/json_copy.h"
 #include "core/json/json_reader.h"
 #include "core/json/json_writer.h"
+#include "formats/verl/internal/rank_tensors.h"
 
 namespace ckpt::verl {
 namespace {

@@ -7,9 +7,7 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "core/checkpoint/source.h"
 #include "formats/torch_save/rank_set.h"
-#include "formats/verl/internal/rank_tensors.h"
 
 namespace ckpt::verl {
 

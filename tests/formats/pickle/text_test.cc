@@ -1,5 +1,5 @@
 // The text that older opcodes carry, at every border of what is well formed.
-#include "formats/pickle/text.h"
+#include "formats/pickle/internal/text.h"
 
 #include <optional>
 #include <string>

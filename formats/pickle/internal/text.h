@@ -1,6 +1,6 @@
 // Text as the older pickle opcodes write it.
-#ifndef CKPT_FORMATS_PICKLE_TEXT_H_
-#define CKPT_FORMATS_PICKLE_TEXT_H_
+#ifndef CKPT_FORMATS_PICKLE_INTERNAL_TEXT_H_
+#define CKPT_FORMATS_PICKLE_INTERNAL_TEXT_H_
 
 #include <optional>
 #include <string>
@@ -29,4 +29,4 @@ void AppendCodePoint(char32_t code, std::string& out);
 
 }  // namespace ckpt::pickle
 
-#endif  // CKPT_FORMATS_PICKLE_TEXT_H_
+#endif  // CKPT_FORMATS_PICKLE_INTERNAL_TEXT_H_

@@ -1,4 +1,4 @@
-#include "formats/pickle/text.h"
+#include "formats/pickle/internal/text.h"
 
 #include <algorithm>
 #include <cstdint>
