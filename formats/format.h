@@ -120,9 +120,9 @@ struct Format {
   // Every file of a new checkpoint with a model's weights. A pure function. Errors: kUsage
   // (something asked for that the format does not have), and those of the format's planner.
   Result<PlannedCheckpoint> (*plan_weights)(WeightsRequest request) = nullptr;
-  // Of a format that holds objects: whether it can hold this one, which the object itself may change
-  // where its text says too little (CarriedObject::pickled). Errors: kUnsupported, saying why not.
-  // Null: any.
+  // Of a format that holds objects: whether it can hold this one, which the object itself may
+  // change where its text says too little (CarriedObject::pickled). Errors: kUnsupported, saying
+  // why not. Null: any.
   Status (*check_object)(const CarriedObject& object) = nullptr;
   // Of a format that stores an object's text: whether that says all of the object. If not, the text
   // is stored all the same, and the object counts as left out. Errors: kUnsupported, saying what it

@@ -129,8 +129,8 @@ bool HaveOtherOptimizerKeys(const Opened& a, const Opened& b) {
   });
 }
 
-// What both sides keep beside the model under one key is compared as it is stored: tensors as pairs,
-// objects by whoever reads them.
+// What both sides keep beside the model under one key is compared as it is stored: tensors as
+// pairs, objects by whoever reads them.
 void PairBookkeeping(const CheckpointIndex& a, const CheckpointIndex& b, Comparison& comparison) {
   std::set<std::string, std::less<>> compared;
   for (const LeftOutEntry& entry : comparison.a.left_out) {

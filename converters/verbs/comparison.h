@@ -48,8 +48,9 @@ struct TensorPair {
 // What one side has that takes no part.
 struct SideRest {
   std::vector<TensorAsked> only;  // the other side lacks them; in byte order of the key
-  // If models are compared: what is no weight of the model and takes no part, padding of vocabularies
-  // among it. Not what both sides keep under one key, like random states of one container.
+  // If models are compared: what is no weight of the model and takes no part, padding of
+  // vocabularies among it. Not what both sides keep under one key, like random states of one
+  // container.
   std::vector<LeftOutEntry> left_out;
   // Tensors that no reader may deliver, and why. They are in no other list.
   std::vector<Problem> unreadable;
@@ -84,8 +85,8 @@ struct RunComparison {
 // A pure function of both checkpoints' metadata.
 struct Comparison {
   bool is_of_models = false;
-  // Whether buffers of optimizers, of checkpoints that are otherwise compared as they are stored, are
-  // compared by the parameters in them.
+  // Whether buffers of optimizers, of checkpoints that are otherwise compared as they are stored,
+  // are compared by the parameters in them.
   bool by_parameter = false;
   std::string naming;             // if models are compared: A's
   std::vector<TensorPair> pairs;  // in byte order of the key
@@ -102,13 +103,13 @@ struct CompareOptions {
 [[nodiscard]] bool HaveSameKeys(const OpenedCheckpoint& a, const OpenedCheckpoint& b);
 
 // Checkpoints whose tensors have the same keys are compared as they are stored, but for the buffers
-// of an optimizer: where parameters lie in them is looked up in the values, and each is compared as a
-// tensor of its own, so that what lies in gaps takes no part. Others are compared
-// as models if both are understood and have different namings, or forms of one: by weights, B in
-// the names and shapes of A. Rows that pad a vocabulary are zeros on both sides then, and copies
-// that a side stores of other tensors (a tied head) are pairs of their own, and so is what both keep
-// beside the model under one key (random states). What is no model, or
-// has A's own naming, is compared as it is stored, unless both keep an optimizer under other keys.
+// of an optimizer: where parameters lie in them is looked up in the values, and each is compared as
+// a tensor of its own, so that what lies in gaps takes no part. Others are compared as models if
+// both are understood and have different namings, or forms of one: by weights, B in the names and
+// shapes of A. Rows that pad a vocabulary are zeros on both sides then, and copies that a side
+// stores of other tensors (a tied head) are pairs of their own, and so is what both keep beside the
+// model under one key (random states). What is no model, or has A's own naming, is compared as it
+// is stored, unless both keep an optimizer under other keys.
 //
 // What either side stores several times is one more pair for each copy.
 //
@@ -117,13 +118,13 @@ struct CompareOptions {
 // and the other does not, the exact weights of both are a pair, and each copy is one with the other
 // side's weight rounded.
 //
-// Under different keys, an optimizer that lies in buffers takes part if the caller sees its parameters
-// (SeeParameters).
+// Under different keys, an optimizer that lies in buffers takes part if the caller sees its
+// parameters (SeeParameters).
 //
 // A side without a config.json takes that of the other, or what the arguments of its run say.
 //
-// Errors: kChecksum (metadata or an object that says what model or run it is), those of the user's mapping
-// and, with one, all errors of UnderstandModel; those of ViewModel.
+// Errors: kChecksum (metadata or an object that says what model or run it is), those of the user's
+// mapping and, with one, all errors of UnderstandModel; those of ViewModel.
 Result<Comparison> CompareCheckpoints(Storage& storage,
                                       const std::shared_ptr<const OpenedCheckpoint>& a,
                                       const std::shared_ptr<const OpenedCheckpoint>& b,

@@ -84,8 +84,8 @@ struct ModelSource {
 // Opens `path`, finds its configuration and family, and matches every tensor's name and shape.
 //
 // The configuration is `config.json` in `assets`, in the checkpoint's own directory or in its
-// `hf_assets`; without one it is derived from the `args` that Megatron stores, and without them it is
-// `options.config`. Weights that it calls quantised are decoded.
+// `hf_assets`; without one it is derived from the `args` that Megatron stores, and without them it
+// is `options.config`. Weights that it calls quantised are decoded.
 //
 // Errors: those of OpenCheckpoint; every error that ValidateIndex finds; those of DecodeWeights;
 // kNotFound (no configuration), kUnsupported (no table for the family), kUnmapped, kMissing,
@@ -97,8 +97,8 @@ Result<ModelSource> UnderstandModel(Storage& storage,
                                     std::shared_ptr<const OpenedCheckpoint> checkpoint,
                                     const OpenModelOptions& options);
 
-// The checkpoint with the weights decoded that its own configuration calls quantised. Itself if there
-// are none, if no configuration says so, or if they are not what it says.
+// The checkpoint with the weights decoded that its own configuration calls quantised. Itself if
+// there are none, if no configuration says so, or if they are not what it says.
 std::shared_ptr<const OpenedCheckpoint> SeeDecoded(
     Storage& storage, std::shared_ptr<const OpenedCheckpoint> checkpoint);
 

@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::size_t kMaxRecordBytes = std::size_t{64} << 20;
 
-// A read in a record; the file's identity and the bytes follow. Who takes it is on the same machine.
+// A read in a record; the file's identity and the bytes follow. Who takes it is on the same
+// machine.
 struct ReadHeader {
   std::uint64_t identity_bytes = 0;
   std::uint64_t offset_bytes = 0;

@@ -276,7 +276,8 @@ class TableParser {
     return OkStatus();
   }
 
-  // Before the namings: extra AXIS from EXPR counted by KEY. In a naming: extra FROM = TO {when EXPR}
+  // Before the namings: extra AXIS from EXPR counted by KEY.
+  // In a naming: extra FROM = TO {when EXPR}
   Status ParseExtra(std::string_view text) {
     return table_.namings.empty() ? ParseExtraNumbers(text) : ParseExtraName(text);
   }
@@ -549,9 +550,9 @@ class TableParser {
 
   const IncludeResolver& includes_;
   LayoutTable table_;
-  std::vector<IgnoreRule> ignores_;  // of every naming
-  std::optional<Expr> enclosing_;    // of the `if` that is open
-  std::optional<Stack> stack_;       // that is open
+  std::vector<IgnoreRule> ignores_;                       // of every naming
+  std::optional<Expr> enclosing_;                         // of the `if` that is open
+  std::optional<Stack> stack_;                            // that is open
   std::map<std::vector<std::string>, std::string> said_;  // what rules say → file and line
   std::string_view file_;
   int line_ = 0;

@@ -18,9 +18,9 @@ namespace ckpt::megatron {
 // others are computed; `ranks` are data-parallel. REQUIRES: `ranks` is positive.
 [[nodiscard]] std::int64_t UsualBucketElems(std::int64_t ranks);
 
-// How long a bucket of `elems` elements is in memory, so that `ranks` data-parallel ranks have equal
-// parts of it. `for_busbw`: with pad_buckets_for_high_nccl_busbw. REQUIRES: `ranks` is positive, and
-// the result is no more than 2^62.
+// How long a bucket of `elems` elements is in memory, so that `ranks` data-parallel ranks have
+// equal parts of it. `for_busbw`: with pad_buckets_for_high_nccl_busbw. REQUIRES: `ranks` is
+// positive, and the result is no more than 2^62.
 [[nodiscard]] std::int64_t PaddedBucketElems(std::int64_t elems, std::int64_t ranks,
                                              bool for_busbw);
 
@@ -39,8 +39,8 @@ struct BufferLayout {
 };
 
 // The last parameter first, each at a multiple of 64 elements of its bucket. A bucket ends with the
-// parameter that brings it to `bucket_elems`; without that number, it takes all. REQUIRES: the sum of
-// all elements is no more than 2^62, and `elems` and `bucket_elems` are not negative.
+// parameter that brings it to `bucket_elems`; without that number, it takes all. REQUIRES: the sum
+// of all elements is no more than 2^62, and `elems` and `bucket_elems` are not negative.
 [[nodiscard]] BufferLayout LayOutBuffer(std::span<const InBuffer> parameters,
                                         std::optional<std::int64_t> bucket_elems);
 

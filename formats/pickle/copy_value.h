@@ -13,10 +13,10 @@ namespace ckpt::pickle {
 // Writes what stands for a kPersistent node in the new pickle.
 using ReferenceWriter = std::function<Status(NodeId persistent, PickleWriter& pickle)>;
 
-// Writes the value with everything below it; what it shares within itself stays shared. `pickle` may
-// hold other values already. The pickle may come from a stranger: what it calls, and every function
-// that it names, must be one that honest checkpoints need (IsHarmlessCall); classes of any module may
-// be instantiated, as the loader of the original would.
+// Writes the value with everything below it; what it shares within itself stays shared. `pickle`
+// may hold other values already. The pickle may come from a stranger: what it calls, and every
+// function that it names, must be one that honest checkpoints need (IsHarmlessCall); classes of any
+// module may be instantiated, as the loader of the original would.
 //
 // Errors: kUnsafePickle (another function), kUnsupported (a value that has no form in protocol 2),
 // kResource (nested too deeply, or a value that contains itself), those of `reference`.

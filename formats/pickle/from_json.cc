@@ -26,8 +26,8 @@ constexpr int kMaxJsonDepth = 512;
 
 class FromJson {
  public:
-  // `numbers`: values of tensors that the text has by their digests. With any, only whether there is
-  // an error is of use: where such a tensor stands, nothing is written.
+  // `numbers`: values of tensors that the text has by their digests. With any, only whether there
+  // is an error is of use: where such a tensor stands, nothing is written.
   explicit FromJson(const HeldNumbers& numbers) : numbers_(numbers) {}
 
   Status Write(const JsonCursor& value);

@@ -36,13 +36,13 @@ Result<std::shared_ptr<const OpenedCheckpoint>> SeeParameters(
 // (RunFormat::parts_of_buffers). Nothing if it stores none.
 [[nodiscard]] PackedParts PartsOfBuffers(const OpenedCheckpoint& seen);
 
-// The tensors that an optimizer keeps. Where only tensors of a run were kept, their keys may be those
-// of several formats: then there is an entry for each. Nothing if there are none. Errors: those of
-// RunFormat::find_tensors.
+// The tensors that an optimizer keeps. Where only tensors of a run were kept, their keys may be
+// those of several formats: then there is an entry for each. Nothing if there are none. Errors:
+// those of RunFormat::find_tensors.
 Result<std::vector<OptimizerTensors>> FindOptimizerTensors(const OpenedCheckpoint& checkpoint);
 
-// REQUIRES: SeeParameters gave the checkpoint. Errors: those of RunFormat::read; kMissing (nothing in
-// the checkpoint is of a run).
+// REQUIRES: SeeParameters gave the checkpoint. Errors: those of RunFormat::read; kMissing (nothing
+// in the checkpoint is of a run).
 Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint,
                                 RunDetail detail = RunDetail::kToResume);
 

@@ -29,8 +29,8 @@ Result<RenderedObject> RenderObject(const TorchContainer& container, pickle::Nod
                                     const std::string& key, Held held,
                                     const VerifyFunction& verify);
 
-// The value at `node` as a pickle of its own, with copies of the storages that it refers to, each of
-// which was given to `verify`; for CheckpointSource::ReadPickled.
+// The value at `node` as a pickle of its own, with copies of the storages that it refers to, each
+// of which was given to `verify`; for CheckpointSource::ReadPickled.
 //
 // Errors: those of pickle::CopyValue; kUnsupported (big-endian storages), kResource (more than 64
 // MiB of them), kBadItem, kIo; those of `verify`.

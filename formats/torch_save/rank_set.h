@@ -57,9 +57,9 @@ struct RankSet {
 Result<RankSet> OpenRankFiles(Storage& storage, const Path& directory,
                               std::vector<std::string> names);
 
-// A tensor has a chunk for each part. Elements that several ranks hold are read from the first; that
-// the others are equal is known by the checksums of their files, or found by reading them, unless
-// the files count as checked: then it is not asked, as no checksum is.
+// A tensor has a chunk for each part. Elements that several ranks hold are read from the first;
+// that the others are equal is known by the checksums of their files, or found by reading them,
+// unless the files count as checked: then it is not asked, as no checksum is.
 //
 // Thread-safety: const methods may run concurrently.
 class RankSetSource final : public CheckpointSource {

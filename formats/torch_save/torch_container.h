@@ -30,8 +30,8 @@ struct TorchContainer {
   pickle::ParsedPickle pickle;
   std::map<std::string, StorageExtent, std::less<>> storages;  // by the key that the pickle uses
   bool is_big_endian = false;
-  // What a file of ours says: where values stand that are one entry each (state_file.h), and where the
-  // checkpoint came from, as a manifest; empty: nothing.
+  // What a file of ours says: where values stand that are one entry each (state_file.h), and where
+  // the checkpoint came from, as a manifest; empty: nothing.
   std::vector<EntryPath> whole = {};
   std::string origin = {};
   std::vector<Problem> warnings;

@@ -77,8 +77,8 @@ void TellWhyNotModels(const Comparison& comparison, const DiffOptions& options, 
 }
 
 // Both sides, and what of them is compared. Keys that are equal are compared as they are stored;
-// otherwise what an optimizer keeps in other forms is seen by parameters. A side whose metadata do not match their checksums is
-// opened without these.
+// otherwise what an optimizer keeps in other forms is seen by parameters. A side whose metadata do
+// not match their checksums is opened without these.
 Result<Comparison> Understand(Storage& storage, const DiffOptions& options, DiffSide& a,
                               DiffSide& b) {
   const CompareOptions compare{.mapping = options.mapping};

@@ -36,8 +36,8 @@ struct Loaded {
   bool is_computed = true;        // by the trainer
   std::vector<Problem> warnings;  // why not, and what else is planned otherwise than asked
 
-  // Says how a load is planned where nothing says what the model is, or nobody knows it. Errors: any
-  // other, as of a model that is not whole.
+  // Says how a load is planned where nothing says what the model is, or nobody knows it. Errors:
+  // any other, as of a model that is not whole.
   Status PlanInstead(std::string_view how, const Status& why) {
     if (why.kind() != ErrorKind::kNotFound && why.kind() != ErrorKind::kUnsupported) return why;
     Problem warning = why.first();

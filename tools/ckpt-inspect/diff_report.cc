@@ -304,8 +304,8 @@ std::string Typed(const TensorAsked& tensor) {
   return std::string(DTypeName(tensor.dtype)) + FormatDims(tensor.shape);
 }
 
-// "; in B model.layers.3.mlp.up_proj.weight at [7, 0]", of sides that have other names, and of a copy
-// the files.
+// "; in B model.layers.3.mlp.up_proj.weight at [7, 0]", of sides that have other names, and of a
+// copy the files.
 std::string DescribeStored(const TensorDiff& diff, const Differences& findings) {
   const TensorPair& pair = *diff.pair;
   const Dims first = IndexAt(pair.a.shape, diff.elements.first->position);

@@ -23,8 +23,8 @@
 namespace ckpt::internal {
 namespace {
 
-// How many values are decoded at a time, if a row of blocks does not have more. Such a row is decoded
-// as a whole up to the second number: in the file it lies together.
+// How many values are decoded at a time, if a row of blocks does not have more. Such a row is
+// decoded as a whole up to the second number: in the file it lies together.
 constexpr std::int64_t kPartElements = 2 * kMiB;
 constexpr std::int64_t kMaxPartElements = 16 * kMiB;
 

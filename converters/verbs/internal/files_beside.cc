@@ -77,7 +77,8 @@ Result<FilesBeside> CheckBeside(Storage& storage, const Format& format, const Wr
         std::ranges::find(plan.files, entry.name, &WriteFile::name) != plan.files.end();
     Result<bool> is_part = format.is_part(storage, options.target, path);
     if (!is_part.ok()) {
-      // A target of one file has no use for the name, but must not leave a part of the old one there.
+      // A target of one file has no use for the name, but must not leave a part of the old one
+      // there.
       const bool may_be_part = IsUnread(is_part.status().kind());
       if (may_be_part || plan.files.size() > 1) status.Add(std::move(is_part).status());
     } else if (!is_planned && *is_part) {

@@ -179,8 +179,8 @@ FindDigest DigestsOfSource(const KnownDigests& streamed, const CheckpointIndex& 
 }
 
 // The digests of the result's tensors as they were written, by the positions at which `index` has
-// them; empty where it is not known. REQUIRES: `index` is of a result that was compared with what was
-// written.
+// them; empty where it is not known. REQUIRES: `index` is of a result that was compared with what
+// was written.
 std::vector<std::string> WrittenDigests(const ConversionPlan& plan, const ExecuteResult& executed,
                                         const CheckpointIndex& index) {
   std::vector<std::string> written(index.tensors().size());
@@ -345,8 +345,8 @@ Result<std::vector<std::uint32_t>> TensorsToDigest(const PreparedConversion& pre
 
 std::set<std::size_t> TensorsToReadLater(const PreparedConversion& prepared,
                                          const ConvertOptions& options) {
-  // Else nothing is read back at once; with a cast, the digest of the result is not compared with the
-  // source's.
+  // Else nothing is read back at once; with a cast, the digest of the result is not compared with
+  // the source's.
   const bool reads_back = options.verify && !options.link && !options.zstd_level &&
                           !options.resume && !options.finalize;
   if (!reads_back || !prepared.model.family || prepared.changes_dtype) return {};

@@ -1,5 +1,5 @@
-// Plans what a program of torch saves of an FSDP2 run in one file, after it gathered the state dicts
-// (full_state_dict).
+// Plans what a program of torch saves of an FSDP2 run in one file, after it gathered the state
+// dicts (full_state_dict).
 #ifndef CKPT_FORMATS_FSDP2_INTERNAL_FILE_WRITER_H_
 #define CKPT_FORMATS_FSDP2_INTERNAL_FILE_WRITER_H_
 

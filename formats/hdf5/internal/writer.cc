@@ -25,7 +25,6 @@ namespace ckpt::hdf5 {
 namespace {
 
 constexpr std::uint64_t kAlignment = 64;
-// The library's own limit.
 
 std::uint64_t AlignUp(std::uint64_t at, std::uint64_t alignment) {
   return CeilDiv(at, alignment) * alignment;

@@ -23,8 +23,8 @@ using Buffers = std::map<BufferId, std::map<std::int64_t, Bucket>>;
 // torch.bfloat16, torch.float32).bucket_idx_0.exp_avg`.
 [[nodiscard]] Buffers FindBuffers(const CheckpointIndex& index);
 
-// The same keys up to the field, with a dot at the end; those of what is stored beside buffers, up to
-// a name such as "per_bucket_numel".
+// The same keys up to the field, with a dot at the end; those of what is stored beside buffers, up
+// to a name such as "per_bucket_numel".
 [[nodiscard]] std::string BucketKey(const BufferId& id, std::int64_t bucket);
 [[nodiscard]] std::string GroupKey(const BufferId& id);
 

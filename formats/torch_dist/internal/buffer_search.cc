@@ -50,8 +50,8 @@ std::optional<Layer> LayerOf(const LocalParameter& parameter) {
   return Layer(parameter.name.substr(0, layers), parameter.layer);
 }
 
-// A stage has whole layers, and of each a matrix that is like no other. So a vector that is equal in
-// all layers is of one that is known to be there.
+// A stage has whole layers, and of each a matrix that is like no other. So a vector that is equal
+// in all layers is of one that is known to be there.
 BufferSteps OfKnownLayers(const BufferSteps& steps, std::span<const LocalParameter> parameters) {
   std::set<Layer> known;
   for (const auto& [begin, candidates] : steps) {

@@ -38,7 +38,8 @@ void WriteContentMetadata(std::optional<std::string_view> optimizer_form, Pickle
   pickle.EndDict();
 }
 
-// What an optimizer stores that is no tensor of its own. Beside buffers, each group of ranks has it.
+// What an optimizer stores that is no tensor of its own. Beside buffers, each group of ranks has
+// it.
 void WriteOptimizer(const std::vector<ParamGroup>& groups, std::string_view form,
                     PickleWriter& pickle) {
   pickle.BeginDict();

@@ -36,8 +36,8 @@ struct LocalParameter {
   bool is_head = false;  // a tied embedding, as the last stage has it once more
 };
 
-// What one of `ranks` tensor ranks has of the weight of one module, whose shape is `whole`: one box, or
-// those of gate and up. Nothing: it is not known how ranks divide it, or they cannot.
+// What one of `ranks` tensor ranks has of the weight of one module, whose shape is `whole`: one
+// box, or those of gate and up. Nothing: it is not known how ranks divide it, or they cannot.
 [[nodiscard]] std::optional<std::vector<Box>> BoxesOfRank(std::string_view key, DimsView whole,
                                                           std::int64_t rank, std::int64_t ranks,
                                                           bool is_gated);

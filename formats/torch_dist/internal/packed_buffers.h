@@ -1,5 +1,5 @@
-// What an optimizer keeps for parameters, packed into the buffers of ranks (dp_reshardable): the way
-// back of UnpackBuffers.
+// What an optimizer keeps for parameters, packed into the buffers of ranks (dp_reshardable): the
+// way back of UnpackBuffers.
 #ifndef CKPT_FORMATS_TORCH_DIST_INTERNAL_PACKED_BUFFERS_H_
 #define CKPT_FORMATS_TORCH_DIST_INTERNAL_PACKED_BUFFERS_H_
 
@@ -27,8 +27,9 @@ struct PackedBuffers {
 // `tensors`: weights, and for each trained one a tensor for every field, `optimizer.state.<field>.
 // <weight>`, as the form fully_reshardable has them.
 //
-// Errors: kUnsupported (the buffers have other parts than these weights or another dtype, or no place
-// for what belongs to a weight; float16, with which Megatron stores the state of a loss scale), kDtypeMismatch (a buffer would have elements of several dtypes).
+// Errors: kUnsupported (the buffers have other parts than these weights or another dtype, or no
+// place for what belongs to a weight; float16, with which Megatron stores the state of a loss
+// scale), kDtypeMismatch (a buffer would have elements of several dtypes).
 Result<PackedBuffers> PackBuffers(const RankBuffers& buffers, std::vector<TargetTensor> tensors);
 
 // Whether experts have an optimizer of their own. Errors: kUnsupported (the buffers are those of

@@ -12,8 +12,8 @@ namespace ckpt::torch_dist {
 // {"param_groups": […]}.
 void WriteParamGroups(const std::vector<ParamGroup>& groups, pickle::PickleWriter& pickle);
 
-// The groups of experts, or of all other parameters, in the order of `run`. REQUIRES: `run.group_of`
-// has every trained parameter.
+// The groups of experts, or of all other parameters, in the order of `run`. REQUIRES:
+// `run.group_of` has every trained parameter.
 [[nodiscard]] std::vector<ParamGroup> GroupsOf(const TrainingRun& run, bool of_experts);
 
 // Which group a parameter belongs to is not stored. `run.group_of` keeps the embedding and the head

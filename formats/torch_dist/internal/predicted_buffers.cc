@@ -199,8 +199,8 @@ class Predictor {
     return OkStatus();
   }
 
-  // Megatron names buffers by the dtypes of the model that `args` make: float32, or bfloat16 but for
-  // some weights that stay float32.
+  // Megatron names buffers by the dtypes of the model that `args` make: float32, or bfloat16 but
+  // for some weights that stay float32.
   [[nodiscard]] Status CheckDTypes() const {
     if (!args_.Has("bf16")) return OkStatus();
     const DType named = args_.IsTrue("bf16") ? DType::kBfloat16 : DType::kFloat32;

@@ -12,14 +12,13 @@
 namespace ckpt::torch_dist {
 
 // Those of the ranks of which `args` tell, Megatron's arguments of the run: what they do not say is
-// as Megatron has it by default. Parameters lie in the order of modules (module_order.h), by the rules
-// of formats/megatron/buffer_layout.h. `tensors` are weights, and `optimizer.state.<field>.<weight>`
-// of each trained one.
+// as Megatron has it by default. Parameters lie in the order of modules (module_order.h), by the
+// rules of formats/megatron/buffer_layout.h. `tensors` are weights, and
+// `optimizer.state.<field>.<weight>` of each trained one.
 //
-// Errors: kUnsupported (arguments from which no layout follows, such as those that divide layers among
-// stages unequally; a weight whose place among the modules or whose division among tensor ranks is not
-// known), kMissing (an argument without
-// which equal parameters would be exchanged).
+// Errors: kUnsupported (arguments from which no layout follows, such as those that divide layers
+// among stages unequally; a weight whose place among the modules or whose division among tensor
+// ranks is not known), kMissing (an argument without which equal parameters would be exchanged).
 Result<RankBuffers> PredictBuffers(std::span<const TargetTensor> tensors,
                                    const layout::Configuration& args);
 

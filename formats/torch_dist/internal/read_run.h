@@ -14,8 +14,8 @@ namespace ckpt::torch_dist {
 [[nodiscard]] bool HoldsRun(const CheckpointIndex& index);
 
 // The optimizer's tensors, where each parameter has its own: the forms of ReadRun. Errors:
-// kUnsupported (a form that does not say where a parameter lies), kMissing (a trained weight lacks a
-// moment).
+// kUnsupported (a form that does not say where a parameter lies), kMissing (a trained weight lacks
+// a moment).
 Result<OptimizerTensors> FindTensors(const CheckpointIndex& index);
 
 // Progress, arguments and optimizer of the run, where each parameter has its own tensors: the forms

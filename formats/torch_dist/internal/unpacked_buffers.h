@@ -28,7 +28,8 @@ namespace ckpt::torch_dist {
 Result<std::shared_ptr<const CheckpointSource>> UnpackBuffers(
     std::shared_ptr<const CheckpointSource> source);
 
-// The buffers of a checkpoint that UnpackBuffers made, with what it found in them. Of any other none.
+// The buffers of a checkpoint that UnpackBuffers made, with what it found in them. Of any other
+// none.
 [[nodiscard]] RankBuffers BuffersOf(const CheckpointSource& source);
 
 // Which parts of such a checkpoint's tensors lie in which buffer, every copy that ranks have of one

@@ -10,8 +10,8 @@
 
 namespace ckpt::torch_dist {
 
-// Which leading dims of a weight count layers, and a layer's experts. A number in the key stands for
-// one of them, which then has no dim.
+// Which leading dims of a weight count layers, and a layer's experts. A number in the key stands
+// for one of them, which then has no dim.
 struct KeyForm {
   std::string name;                   // the key without the layer's number
   std::optional<std::int64_t> layer;  // that number

@@ -86,8 +86,8 @@ Status AddObjects(const EmptyObjects& objects, std::vector<PickledEntry>& out) {
   return OkStatus();
 }
 
-// A dictionary of random states, each a tensor of bytes, as a list of one: of one rank in the grid of
-// pipeline and tensor ranks.
+// A dictionary of random states, each a tensor of bytes, as a list of one: of one rank in the grid
+// of pipeline and tensor ranks.
 PickledEntry RandomStates(const TrainingRun& run, int pipeline_rank, int tensor_rank) {
   // As Megatron seeds the stages of a pipeline.
   const std::uint64_t seed = run.seed + 100 * static_cast<std::uint64_t>(pipeline_rank);
@@ -169,8 +169,8 @@ Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<Empt
   return plan;
 }
 
-// How one rank of Megatron-Core cuts tensors: into one block for each layer and expert, and for each
-// half of a gated projection. Of those that it does not cut, there is none.
+// How one rank of Megatron-Core cuts tensors: into one block for each layer and expert, and for
+// each half of a gated projection. Of those that it does not cut, there is none.
 dcp::BlockGrids GridsOfMegatron(const std::vector<TargetTensor>& tensors,
                                 const layout::Configuration& args) {
   const bool is_gated = RunRanks::Of(args).is_gated;

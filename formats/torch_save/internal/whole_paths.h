@@ -1,4 +1,5 @@
-// What a file of ours says of values that are one entry each, although a walk would take them apart.
+// What a file of ours says of values that are one entry each, although a walk would take them
+// apart.
 #ifndef CKPT_FORMATS_TORCH_SAVE_INTERNAL_WHOLE_PATHS_H_
 #define CKPT_FORMATS_TORCH_SAVE_INTERNAL_WHOLE_PATHS_H_
 

@@ -7,8 +7,8 @@
 
 namespace ckpt::torch_save {
 
-// A file as torch.save writes a state dict (state_file.h): tensors and objects by their keys, or where
-// they stood in a nested object.
+// A file as torch.save writes a state dict (state_file.h): tensors and objects by their keys, or
+// where they stood in a nested object.
 //
 // Errors: kUsage (compression, several files), those of PlanStateFile and PickleCarried.
 Result<PlannedCheckpoint> PlanStateDict(WeightsRequest request);
