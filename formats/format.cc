@@ -27,13 +27,13 @@ Result<PlannedCheckpoint> PlanWeights(const Format& format, WeightsRequest reque
   }
   CKPT_RETURN_IF_ERROR(CheckForms(format.name, format.options, request.forms));
   if (format.assets_directory.empty()) return format.plan_weights(std::move(request));
-  std::vector<SideText> texts = std::exchange(request.side_texts, {});
+  const std::vector<SideText> texts = std::exchange(request.side_texts, {});
   CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned, format.plan_weights(std::move(request)));
-  AddSideTexts(format, planned.checkpoint_directory, std::move(texts), planned.plan);
+  AddSideTexts(format, planned.checkpoint_directory, texts, planned.plan);
   return planned;
 }
 
-void AddSideTexts(const Format& format, std::string_view directory, std::vector<SideText> texts,
+void AddSideTexts(const Format& format, std::string_view directory, std::span<const SideText> texts,
                   WritePlan& plan) {
   for (const SideText& text : texts) {
     const std::string below = directory.empty() ? std::string() : fmt::format("{}/", directory);

@@ -171,7 +171,7 @@ Status CheckForms(std::string_view target, std::span<const FormatOption> options
 
 // Adds files of new content to `plan`, where the format keeps those of a published model.
 // `directory` is the checkpoint's own there. REQUIRES: `assets_directory` is not empty.
-void AddSideTexts(const Format& format, std::string_view directory, std::vector<SideText> texts,
+void AddSideTexts(const Format& format, std::string_view directory, std::span<const SideText> texts,
                   WritePlan& plan);
 
 // `format.plan_weights`. Errors: kUnsupported (this build does not write the format), kUsage (a

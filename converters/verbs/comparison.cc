@@ -95,8 +95,11 @@ Result<std::optional<TrainingState>> UnderstandRun(Storage& storage, const Model
   const OpenModelOptions open = OptionsFor(options, model.assets, model.config);
   Result<std::optional<TrainingState>> tensors = UnderstandOptimizer(storage, model, open);
   rest.holds_run = HoldsRun(*model.checkpoint) || (tensors.ok() && tensors->has_value());
-  if (!tensors.ok()) rest.not_a_run = std::move(tensors).status();
-  if (!tensors.ok() || !tensors->has_value()) return std::optional<TrainingState>();
+  if (!tensors.ok()) {
+    rest.not_a_run = std::move(tensors).status();
+    return std::optional<TrainingState>();
+  }
+  if (!tensors->has_value()) return std::optional<TrainingState>();
   Result<TrainingState> whole =
       UnderstandTrainingState(storage, model.checkpoint, open, RunDetail::kWhole);
   if (whole.ok()) return std::optional(*std::move(whole));

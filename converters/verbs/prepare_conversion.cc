@@ -279,8 +279,8 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   CKPT_ASSIGN_OR_RETURN(prepared.plan.recipes,
                         RecipesOfPlan(planned.plan, view.tensors, std::move(view.recipes)));
   prepared.plan.write = std::move(planned.plan);
-  prepared.checkpoint_directory = target->is_one_file ? options.target.filename().string()
-                                                      : std::move(planned.checkpoint_directory);
+  prepared.checkpoint_directory =
+      target->is_one_file ? options.target.filename().string() : planned.checkpoint_directory;
   CKPT_ASSIGN_OR_RETURN(prepared.plan.source_identity, IdentifySource(storage, model));
   CKPT_RETURN_IF_ERROR(CheckPlan(prepared.plan, model.source().index()));
   CKPT_RETURN_IF_ERROR(CountFiles(storage, options, prepared));

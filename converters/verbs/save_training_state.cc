@@ -194,7 +194,7 @@ Result<WritePlan> PlanAnyTensors(const SavedTensors& saved, TrainingRun run, Car
                                             : PlanEntriesOfRun(form, {.run = std::move(run)},
                                                                format, std::move(request)));
   std::ranges::move(beside.copies, std::back_inserter(created.plan.copies));
-  AddSideTexts(format, "", std::move(beside.texts), created.plan);
+  AddSideTexts(format, "", beside.texts, created.plan);
   CKPT_RETURN_IF_ERROR(CutItems(rows, created.plan));
   return std::move(created.plan);
 }
@@ -241,14 +241,14 @@ Result<TrainingSave> PlanTrainingSave(const SavedTensors& saved, TrainingRun run
       }
     }
   }
-  if (saved.target.format->run != nullptr) {
-    CKPT_ASSIGN_OR_RETURN(save.plan.write, of_run->plan({.tensors = saved.tensors,
-                                                         .placed = saved.placed,
-                                                         .run = std::move(run),
-                                                         .side_files = std::move(files.copies),
-                                                         .objects = saved.objects,
-                                                         .forms = saved.target.forms}));
-    AddSideTexts(*saved.target.format, "", std::move(files.texts), save.plan.write);
+  if (const RunFormat* const own = saved.target.format->run; own != nullptr) {
+    CKPT_ASSIGN_OR_RETURN(save.plan.write, own->plan({.tensors = saved.tensors,
+                                                      .placed = saved.placed,
+                                                      .run = std::move(run),
+                                                      .side_files = std::move(files.copies),
+                                                      .objects = saved.objects,
+                                                      .forms = saved.target.forms}));
+    AddSideTexts(*saved.target.format, "", files.texts, save.plan.write);
   } else {
     CKPT_ASSIGN_OR_RETURN(save.plan.write,
                           PlanAnyTensors(saved, std::move(run), std::move(files), rows));

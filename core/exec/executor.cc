@@ -82,7 +82,7 @@ class Execution {
   using PreparedFile = Result<std::unique_ptr<OutputFile>>;
   PreparedFile PrepareShared(std::uint32_t file, const PlannedFile& planned);
   void AddParts();
-  std::vector<bool> FilesWithOwnItems() const;
+  [[nodiscard]] std::vector<bool> FilesWithOwnItems() const;
   Result<std::vector<JournalRecord>> OpenJournal();
   Status RemoveForeignFiles();
   Status TakeOver(const JournalRecord& record);

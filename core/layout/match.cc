@@ -48,6 +48,7 @@ Problem KeyProblem(ErrorKind kind, std::string message, std::string key) {
 struct Misfit {
   std::size_t names = 0;   // in the layout or in the checkpoint alone
   std::size_t shapes = 0;  // of tensors that both have
+  // NOLINTNEXTLINE(modernize-use-nullptr)
   friend auto operator<=>(const Misfit&, const Misfit&) = default;
 };
 

@@ -55,12 +55,12 @@ enum class RunDetail : std::uint8_t {
   kWhole,     // to store it elsewhere
 };
 
-// A part of a Format (formats/format.h).
+// A part of a Format (formats/format.h). What does not say what null means is never null.
 struct RunFormat {
   // Keys of a weight and of what the optimizer keeps for it; `name` is the tensor's in this format,
   // without prefix.
-  std::string (*weight_key)(std::string_view name);
-  std::string (*moment_key)(std::string_view name, std::string_view moment);
+  std::string (*weight_key)(std::string_view name) = nullptr;
+  std::string (*moment_key)(std::string_view name, std::string_view moment) = nullptr;
   // Entries that are tensors and belong to no parameter, such as random states. Null: none.
   std::vector<MemoryTensor> (*run_tensors)(const TrainingRun& run) = nullptr;
   // For a container of another format, which holds entries of any names: what they are, which takes
@@ -71,9 +71,9 @@ struct RunFormat {
   EntryPath (*path_of)(const std::string& key, const ChosenForms& forms) = nullptr;
   // Every file of a checkpoint's directory, without a root around it. Errors: those of the format's
   // planner.
-  Result<WritePlan> (*plan)(RunRequest request);
+  Result<WritePlan> (*plan)(RunRequest request) = nullptr;
   // Whether a checkpoint holds anything of an optimizer.
-  bool (*holds_run)(const CheckpointIndex& index);
+  bool (*holds_run)(const CheckpointIndex& index) = nullptr;
   // The checkpoint with a tensor for each parameter and moment, where it stores these in another
   // form; the source itself otherwise. Null: it always has. Errors: kUnsupported (it does not say
   // what belongs to which parameter), kMissing, kBadMetadata, and those of reading.
@@ -85,10 +85,10 @@ struct RunFormat {
   // What of a checkpoint's tensors an optimizer keeps, by their keys alone, of a source that
   // `by_parameter` gave. Errors: kMissing (a weight has one moment and lacks another), kUnsupported
   // (they are no tensors of parameters).
-  Result<OptimizerTensors> (*find_tensors)(const CheckpointIndex& index);
+  Result<OptimizerTensors> (*find_tensors)(const CheckpointIndex& index) = nullptr;
   // The way back, of such a source, with these tensors. Errors: kMissing (the checkpoint holds no
   // run, or not all of one), kUnsupported, kBadMetadata.
-  Result<StoredRun> (*read)(const CheckpointSource& source, RunDetail detail);
+  Result<StoredRun> (*read)(const CheckpointSource& source, RunDetail detail) = nullptr;
   // Leaves of `run.group_of` what a reader of the format knows of it, where parameters' groups are
   // not stored. Null: they are.
   void (*forget_groups)(TrainingRun& run) = nullptr;

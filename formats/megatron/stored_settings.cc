@@ -112,7 +112,7 @@ Result<std::int64_t> CountOf(double number, std::string_view tensor) {
 }
 
 Result<std::int64_t> CountOf(const JsonCursor& value, std::string_view tensor) {
-  if (const Result<std::int64_t> count = value.Int64(); count.ok() && *count >= 0) return count;
+  if (Result<std::int64_t> count = value.Int64(); count.ok() && *count >= 0) return count;
   CKPT_ASSIGN_OR_RETURN(const double number, value.Double());
   return CountOf(number, tensor);
 }

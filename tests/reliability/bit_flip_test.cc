@@ -296,7 +296,7 @@ class BitFlipTest : public ::testing::TestWithParam<FlipCase> {
   }
 
   // The tensors that the byte belongs to; none if it is metadata.
-  std::set<std::string> TensorsAt(const Path& file, std::uint64_t offset) const {
+  [[nodiscard]] std::set<std::string> TensorsAt(const Path& file, std::uint64_t offset) const {
     std::set<std::string> keys;
     const auto of_file = specimen_.payload.find(file);
     if (of_file == specimen_.payload.end()) return keys;
@@ -322,7 +322,7 @@ class BitFlipTest : public ::testing::TestWithParam<FlipCase> {
   }
 
   // Bytes of metadata, or of payload.
-  std::vector<Bit> Bytes(bool of_payload) const {
+  [[nodiscard]] std::vector<Bit> Bytes(bool of_payload) const {
     std::vector<Bit> bytes;
     for (const auto& [file, content] : specimen_.files) {
       for (std::uint64_t offset = 0; offset < content.size(); ++offset) {
@@ -362,7 +362,7 @@ class BitFlipTest : public ::testing::TestWithParam<FlipCase> {
       const auto found = reading.values.find(key);
       const bool is_there = found != reading.values.end();
       if (is_there && (found->second == value || reading.errors.contains(key))) continue;
-      suite.Fail(where + ": reads another " + key);
+      suite.Fail(fmt::format("{}: reads another {}", where, key));
     }
   }
 
@@ -376,7 +376,9 @@ class BitFlipTest : public ::testing::TestWithParam<FlipCase> {
       const bool differs = value != expected_.values.at(key);
       is_seen = is_seen || differs;
       const bool is_refused = GetParam().has_buffers && reading.errors.contains(key);
-      if (differs && !tensors.contains(key) && !is_refused) suite.Fail(where + ": changes " + key);
+      if (differs && !tensors.contains(key) && !is_refused) {
+        suite.Fail(fmt::format("{}: changes {}", where, key));
+      }
     }
     return is_seen;
   }

@@ -47,8 +47,8 @@ class FaultyFile final : public ReadableFile {
  public:
   FaultyFile(std::shared_ptr<const ReadableFile> behind, ReadFaults& faults)
       : behind_(std::move(behind)), faults_(faults) {}
-  std::uint64_t size_bytes() const override { return behind_->size_bytes(); }
-  const std::string& name() const override { return behind_->name(); }
+  [[nodiscard]] std::uint64_t size_bytes() const override { return behind_->size_bytes(); }
+  [[nodiscard]] const std::string& name() const override { return behind_->name(); }
   Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
     CKPT_RETURN_IF_ERROR(faults_.Next(name()));
     return behind_->ReadAt(offset, out);

@@ -39,6 +39,7 @@ std::vector<TargetTensor> Tensors(int hidden) {
       {layer + "self_attn.v_proj.weight", {kv, h}},
       {"model.norm.weight", {h}}};
   std::vector<TargetTensor> tensors;
+  tensors.reserve(shapes.size());
   for (const auto& [key, shape] : shapes) {
     tensors.push_back({.key = key, .dtype = DType::kFloat32, .shape = shape});
   }

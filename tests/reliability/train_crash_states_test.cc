@@ -68,14 +68,14 @@ struct Case {
   [[nodiscard]] bool is_run() const { return format != std::string_view("hf"); }
 };
 std::string NameOf(const Case& c) {
-  static const std::map<std::string_view, std::string_view> kSuffixes = {
+  static const std::map<std::string_view, std::string_view> suffixes = {
       {"fsdp_dtensor", ""},
       {"torch_dist", "InTorchDist"},
       {"fsdp2", "InFsdp2"},
       {"hdf5", "InHdf5"},
       {"hf", "InHf"}};
   return fmt::format("{}{}On{}{}{}", c.flow.name, c.is_async ? "Async" : "", c.ranks,
-                     kSuffixes.at(c.format), c.is_of_bridge ? "OfBridge" : "");
+                     suffixes.at(c.format), c.is_of_bridge ? "OfBridge" : "");
 }
 void PrintTo(const Case& c, std::ostream* os) { *os << NameOf(c); }
 

@@ -129,7 +129,7 @@ class RunCheckpoints {
   Result<std::string> DigestOf(const Hash128& mine, const RunProgress& progress,
                                std::int64_t updates);
   [[nodiscard]] StateInMemory Staged() const;
-  Result<SavedTensors> PlanTensors(const TrainingRun& run) const;
+  [[nodiscard]] Result<SavedTensors> PlanTensors(const TrainingRun& run) const;
   [[nodiscard]] std::optional<ManifestOrigin> Origin() const;
   // Plans every file of a checkpoint of the staged state.
   Result<TrainingSave> Plan(const Taken& taken);

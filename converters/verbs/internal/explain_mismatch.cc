@@ -194,6 +194,7 @@ Status UnknownNames(const ModelSource& model, std::span<const GlobalTensor> tens
 struct SizePair {
   std::int64_t expected = 0;
   std::int64_t stored = 0;
+  // NOLINTNEXTLINE(modernize-use-nullptr)
   friend auto operator<=>(const SizePair&, const SizePair&) = default;
 };
 
@@ -331,6 +332,7 @@ std::vector<std::int64_t> LikelyCounts(std::span<const GlobalTensor> tensors) {
     if (!tensor.shape.empty()) ++times[tensor.shape.front()];
   }
   std::vector<std::pair<std::size_t, std::int64_t>> sizes;
+  sizes.reserve(times.size());
   for (const auto& [size, number] : times) sizes.emplace_back(number, size);
   std::ranges::sort(sizes, std::ranges::greater());
   for (const auto& [number, size] : sizes) counts.push_back(size);
@@ -371,6 +373,7 @@ std::string SaidValue(const ModelSource& model, std::int64_t value) {
 Status WrongSetting(const ModelSource& model, const Setting& setting,
                     const std::vector<Problem>& problems) {
   std::vector<std::string> keys;
+  keys.reserve(problems.size());
   for (const Problem& problem : problems) keys.push_back(problem.tensor);
   // If a tensor is missing, it may have been lost, and the setting may be right.
   const bool may_be_lost = CountProblems(problems, ErrorKind::kMissing) == problems.size();

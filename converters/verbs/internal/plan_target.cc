@@ -42,6 +42,7 @@ std::vector<ManifestShard> RemainingShards(const ModelSource& model,
 // Whether the origin's shards hold exactly these tensors. If so, the same shards are written again.
 bool ShardsFit(const std::vector<ManifestShard>& shards, const std::vector<TargetTensor>& tensors) {
   std::vector<std::string_view> wanted;
+  wanted.reserve(tensors.size());
   for (const TargetTensor& tensor : tensors) wanted.push_back(tensor.key);
   std::vector<std::string_view> had;
   for (const ManifestShard& shard : shards) {
@@ -143,7 +144,7 @@ std::set<std::string> WhyTensorsStayBehind(const ModelSource& model) {
 Status FitObject(const Format& target, const CheckpointSource& source, const ObjectEntry& object,
                  CarriedObject& carried) {
   if (target.check_object == nullptr) return OkStatus();
-  const Status by_text = target.check_object(carried);
+  Status by_text = target.check_object(carried);
   if (by_text.ok()) return by_text;
   Result<std::optional<PickledObject>> pickled = source.ReadPickled(object);
   if (!pickled.ok()) return std::move(pickled).status();
@@ -435,7 +436,7 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
   request.max_file_bytes = weights.max_file_bytes;
   request.zstd_level = weights.zstd_level;
   CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned, PlanRunInRoot(target, std::move(request)));
-  AddSideTexts(target, planned.checkpoint_directory, std::move(weights.side_texts), planned.plan);
+  AddSideTexts(target, planned.checkpoint_directory, weights.side_texts, planned.plan);
   return planned;
 }
 

@@ -68,6 +68,7 @@ Result<std::vector<PaddedTensor>> FindPaddedTensors(const ModelSource& model) {
 Result<std::vector<LeftOutEntry>> FindPadding(const ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<PaddedTensor> padded, FindPaddedTensors(model));
   std::vector<LeftOutEntry> entries;
+  entries.reserve(padded.size());
   for (const PaddedTensor& tensor : padded) {
     entries.push_back({tensor.stored->key, tensor.padding_bytes, "rows that pad the vocabulary"});
   }

@@ -116,6 +116,7 @@ class Square {
   // Rows become columns: each round halves the distance between what belongs together.
   void Transpose() {
     for (std::size_t distance = 1; distance < kSize; distance *= 2) {
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): Zip writes every element
       std::array<Vector, kSize> zipped;
       for (std::size_t i = 0; i < kSize / 2; ++i) {
         Zip(rows_[i].of, rows_[i + kSize / 2].of, zipped[2 * i].of, zipped[2 * i + 1].of,
@@ -183,6 +184,7 @@ void CopyTile(std::span<const Place> rows, std::span<const Place> columns, const
   const std::size_t num_columns = num_rows == 0 ? 0 : columns.size() / kSize * kSize;
   for (std::size_t c = 0; c < num_columns; c += kSize) {
     for (std::size_t r = 0; r < num_rows; r += kSize) {
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): the loop writes every row
       Square<T> square;
       for (std::size_t i = 0; i < kSize; ++i) {
         square.Load(i, src + rows[r + i].src + columns[c].src);

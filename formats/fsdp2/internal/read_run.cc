@@ -322,6 +322,7 @@ Result<std::string> FindOptimizer(const CheckpointIndex& index) {
                  "the checkpoint holds no optimizer whose parameters have names");
   }
   std::vector<std::string> quoted;
+  quoted.reserve(optimizers.size());
   for (const std::string& optimizer : optimizers) quoted.push_back(Quote(optimizer + "state"));
   return Error(ErrorKind::kUnsupported, "the checkpoint holds several optimizers")
       .Expected("one")

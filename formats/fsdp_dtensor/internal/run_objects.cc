@@ -134,9 +134,10 @@ std::vector<PickledEntry> RunObjects(const TrainingRun& run) {
 std::vector<MemoryTensor> RunTensors(const TrainingRun& run) {
   std::vector<MemoryTensor> tensors;
   const auto add = [&](std::string key, Bytes values) {
+    const auto size = static_cast<std::int64_t>(values.size());
     tensors.push_back({.key = std::move(key),
                        .dtype = DType::kUint8,
-                       .shape = {static_cast<std::int64_t>(values.size())},
+                       .shape = {size},
                        .values = std::move(values)});
   };
   for (int rank = 0; rank < run.tensor_ranks; ++rank) {

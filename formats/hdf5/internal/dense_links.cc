@@ -30,7 +30,7 @@ class FractalHeap {
     if (fields.U16() != 0) return file_.Unsupported(at, "a compressed heap");
     fields.Skip(1);
     max_object_bytes_ = fields.U32();
-    fields.Skip(8 * 12);
+    fields.Skip(std::uint64_t{8} * 12);
     width_ = fields.U16();
     start_bytes_ = fields.U64();
     max_direct_bytes_ = fields.U64();
@@ -104,7 +104,8 @@ class FractalHeap {
       const std::uint64_t column = (offset - begin) / size;
       begin += column * size;
       // Signature, version, the heap's address, the offset of the block.
-      const std::uint64_t entry_at = node + 5 + 8 + offset_bytes_ + 8 * (row * width_ + column);
+      const std::uint64_t number = std::uint64_t{row} * width_ + column;
+      const std::uint64_t entry_at = node + 5 + 8 + offset_bytes_ + 8 * number;
       CKPT_RETURN_IF_ERROR(file_.ReadSigned(node, 5, "FHIB").status());
       CKPT_ASSIGN_OR_RETURN(const Bytes entry, file_.Read(entry_at, 8));
       node = FieldReader(entry, entry_at).U64();

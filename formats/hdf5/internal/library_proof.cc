@@ -37,6 +37,7 @@ struct Place {
   std::uint64_t size_bytes = 0;
   std::string coding;
 
+  // NOLINTNEXTLINE(modernize-use-nullptr)
   friend auto operator<=>(const Place&, const Place&) = default;
 };
 

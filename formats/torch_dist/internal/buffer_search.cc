@@ -81,7 +81,7 @@ void AddWay(Way way, std::deque<Way>& reached) {
     return other.parameter == way.parameter && other.place == way.place;
   });
   if (same == reached.end()) {
-    reached.push_back(std::move(way));
+    reached.push_back(way);
   } else {
     same->before[1] = way.before[0];
   }

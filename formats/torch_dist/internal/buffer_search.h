@@ -19,6 +19,7 @@ struct BufferPosition {
   std::size_t bucket = 0;
   std::int64_t elem = 0;
 
+  // NOLINTNEXTLINE(modernize-use-nullptr)
   friend auto operator<=>(const BufferPosition&, const BufferPosition&) = default;
 };
 

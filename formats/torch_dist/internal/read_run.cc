@@ -281,8 +281,8 @@ Status ReadGroupsBesideBuffers(const CheckpointSource& source, std::optional<std
     for (const JsonCursor& item : items) {
       std::vector<ParamGroup> known = std::exchange(groups, {});
       CKPT_RETURN_IF_ERROR(ReadOptimizer(state, item, step, 0, into));
-      for (ParamGroup& group : groups) {
-        if (std::ranges::find(known, group) == known.end()) known.push_back(std::move(group));
+      for (const ParamGroup& group : groups) {
+        if (std::ranges::find(known, group) == known.end()) known.push_back(group);
       }
       groups = std::move(known);
     }

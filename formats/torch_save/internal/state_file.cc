@@ -282,6 +282,7 @@ Status CheckKeys(const StateFile& state) {
 std::vector<ForeignStorage> StoragesOf(const std::vector<TargetTensor>& tensors,
                                        std::span<const ForeignStorage> known) {
   std::vector<ForeignStorage> storages;
+  storages.reserve(tensors.size() + known.size());
   for (const TargetTensor& tensor : tensors) {
     storages.push_back({.size_bytes = NumBytes(tensor.shape, tensor.dtype)});
   }
@@ -319,6 +320,7 @@ Result<WritePlan> PlanStateFile(StateFile state) {
   plan.known_tensors = DescribeKnown(state.known_tensors);
   std::vector<Bytes> known_bytes = TakeKnown(state);
   std::vector<ForeignStorage> known;
+  known.reserve(known_bytes.size());
   for (const Bytes& bytes : known_bytes) {
     known.push_back({.size_bytes = bytes.size(), .crc32 = Crc32(bytes)});
   }

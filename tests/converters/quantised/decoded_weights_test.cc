@@ -283,7 +283,8 @@ TEST(DecodedWeights, AreReadInAnyBox) {
           const float magnitude =
               code < 8 ? static_cast<float>(code) / 512
                        : std::ldexp(1 + static_cast<float>(code & 7) / 8, (code >> 3) - 7);
-          const auto scale = static_cast<float>((m * 3 + r / 128) * 157 + c / 128 + 1);
+          const std::int64_t block = (m * 3 + r / 128) * 157 + c / 128;
+          const auto scale = static_cast<float>(block + 1);
           ASSERT_EQ(LoadLe<std::uint16_t>(values.data() + at), ToBf16Bits(magnitude * scale))
               << m << ", " << r << ", " << c;
         }

@@ -31,8 +31,8 @@ class ConvertTest : public ::testing::Test {
  protected:
   static Path Golden(const std::string& name) { return GoldenDir() / "hf" / name / "ckpt"; }
 
-  ConvertOptions Between(const std::string& from, const std::string& to, const Path& source,
-                         const std::string& target) const {
+  [[nodiscard]] ConvertOptions Between(const std::string& from, const std::string& to,
+                                       const Path& source, const std::string& target) const {
     ConvertOptions options;
     options.source = source;
     options.target = dir_.path() / target;
@@ -40,10 +40,10 @@ class ConvertTest : public ::testing::Test {
     options.to.container = *FindFormat(to);
     return options;
   }
-  ConvertOptions ToFsdp(const Path& source) const {
+  [[nodiscard]] ConvertOptions ToFsdp(const Path& source) const {
     return Between("hf", "fsdp_dtensor", source, "fsdp");
   }
-  ConvertOptions ToHf(const Path& source) const {
+  [[nodiscard]] ConvertOptions ToHf(const Path& source) const {
     ConvertOptions options = Between("fsdp_dtensor", "hf", source, "hf");
     options.to.choices["expert_layout"] = kOriginalChoice;
     return options;

@@ -24,12 +24,12 @@ class ConvertRunTest : public ConvertTest {
   static Path RunOf(const std::string& format, const std::string& name) {
     return GoldenDir() / format / name / "ckpt";
   }
-  ConvertOptions ToTorchDist(const Path& source) const {
+  [[nodiscard]] ConvertOptions ToTorchDist(const Path& source) const {
     ConvertOptions options = Between("fsdp_dtensor", "torch_dist", source, "torch_dist");
     options.overwrite = true;
     return options;
   }
-  ConvertOptions ToFsdpRun(const Path& source) const {
+  [[nodiscard]] ConvertOptions ToFsdpRun(const Path& source) const {
     ConvertOptions options = Between("torch_dist", "fsdp_dtensor", source, "fsdp");
     options.overwrite = true;
     return options;

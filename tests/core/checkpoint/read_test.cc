@@ -23,7 +23,7 @@ using testing::IsOk;
 // A source whose chunks are strided arrays in memory files.
 class MemorySource final : public CheckpointSource {
  public:
-  const CheckpointIndex& index() const override { return index_; }
+  [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
   Result<StoredArray> Locate(const GlobalTensor&, const Chunk& chunk) const override {
     return arrays_[chunk.offset_bytes];  // the chunk's number stands in its offset
   }
@@ -31,7 +31,7 @@ class MemorySource final : public CheckpointSource {
     return Error(ErrorKind::kNotFound, "no objects");
   }
   Result<std::uint64_t> FileSize(FileId) const override { return std::uint64_t{0}; }
-  Protection protection() const override { return Protection::kNone; }
+  [[nodiscard]] Protection protection() const override { return Protection::kNone; }
 
   std::uint64_t Add(StoredArray array) {
     arrays_.push_back(std::move(array));
@@ -78,7 +78,7 @@ class DecodingSource final : public CheckpointSource {
     return Error(ErrorKind::kNotFound, "no objects");
   }
   Result<std::uint64_t> FileSize(FileId) const override { return std::uint64_t{0}; }
-  Protection protection() const override { return Protection::kNone; }
+  [[nodiscard]] Protection protection() const override { return Protection::kNone; }
 
   std::size_t num_decoded() const { return decoded_.size(); }
   std::size_t num_alive() const {
@@ -232,18 +232,19 @@ TEST(PlanReads, TheirBytesAreCountedWithoutThem) {
 // Two matrices that are transposed into the even and odd columns of one: whatever the budget, a read
 // has the same rows of both.
 TEST(PlanReads, ElementsThatBecomeNeighboursAreReadTogether) {
-  constexpr std::int64_t rows = 300;
-  constexpr std::int64_t columns = 500;
-  constexpr std::int64_t elements = rows * columns;
-  const StridedCopy copy = {.loops = {{.extent = 2, .src_step = 2 * elements, .dst_step = 2},
-                                      {.extent = rows, .src_step = 2 * columns, .dst_step = 4},
-                                      {.extent = columns, .src_step = 2, .dst_step = 4 * rows}},
-                            .run_bytes = 2};
-  std::vector<std::uint16_t> file(2 * elements);
+  constexpr std::int64_t kNumRows = 300;
+  constexpr std::int64_t kNumColumns = 500;
+  constexpr std::int64_t kNumElements = kNumRows * kNumColumns;
+  const StridedCopy copy = {
+      .loops = {{.extent = 2, .src_step = 2 * kNumElements, .dst_step = 2},
+                {.extent = kNumRows, .src_step = 2 * kNumColumns, .dst_step = 4},
+                {.extent = kNumColumns, .src_step = 2, .dst_step = 4 * kNumRows}},
+      .run_bytes = 2};
+  std::vector<std::uint16_t> file(2 * kNumElements);
   std::iota(file.begin(), file.end(), std::uint16_t{0});
   const auto bytes = std::as_bytes(std::span(file));
   for (const std::uint64_t scratch : {std::uint64_t{150'000}, std::uint64_t{300'000}}) {
-    std::vector<std::uint16_t> out(2 * elements);
+    std::vector<std::uint16_t> out(2 * kNumElements);
     std::uint64_t bytes_read = 0;
     ASSERT_THAT(PlanReads(copy, scratch,
                           [&](const FileRead& read) {

@@ -62,7 +62,7 @@ class ExtraNumbersTest : public ::testing::Test {
  protected:
   ExtraNumbersTest() : table_(ParseLayoutTable(kExtraTable, "table").value()) {}
 
-  ResolvedLayout Layout(std::string_view naming, const Choices& choices = {}) const {
+  [[nodiscard]] ResolvedLayout Layout(std::string_view naming, const Choices& choices = {}) const {
     return ResolveExactly(table_, naming, config_, choices).value();
   }
   static std::vector<std::string> Names(const ResolvedLayout& layout) {

@@ -26,7 +26,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using testing::IsOk;
-using ::testing::UnorderedElementsAre;
 
 // A vector, a matrix and a scalar of random bits.
 std::vector<MemoryTensor> Tensors() {

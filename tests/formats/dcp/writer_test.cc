@@ -13,7 +13,6 @@
 namespace ckpt::dcp {
 namespace {
 
-using ::testing::ElementsAre;
 using testing::FailsWith;
 using testing::IsOk;
 

@@ -73,7 +73,7 @@ class PredictedBuffersTest : public ::testing::Test {
     args_ = {{"num_layers", 2}, {"transformer_impl", "local"}};
   }
 
-  void Add(const std::string& key, Dims shape, DType dtype = DType::kBfloat16) {
+  void Add(const std::string& key, const Dims& shape, DType dtype = DType::kBfloat16) {
     tensors_.push_back({.key = key, .dtype = dtype, .shape = shape});
     for (const char* field : {"param", "exp_avg"}) {
       tensors_.push_back({.key = fmt::format("optimizer.state.{}.{}", field, key),

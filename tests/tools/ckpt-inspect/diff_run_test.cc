@@ -29,21 +29,21 @@ class DiffRunTest : public ConvertTest {
  protected:
   static Path RunOf(const std::string& name) { return GoldenDir() / "torch_dist" / name / "ckpt"; }
 
-  Path AsFsdp(const std::string& name, bool weights_only = false) const {
+  [[nodiscard]] Path AsFsdp(const std::string& name, bool weights_only = false) const {
     ConvertOptions options = Between("torch_dist", "fsdp_dtensor", RunOf(name), "fsdp_" + name);
     options.weights_only = weights_only;
     EXPECT_THAT(Convert(options), IsOk());
     return options.target;
   }
-  Path AsFsdp2(const std::string& name) const {
+  [[nodiscard]] Path AsFsdp2(const std::string& name) const {
     ConvertOptions options = Between("torch_dist", "dcp", RunOf(name), "fsdp2_" + name);
     options.to.naming = "fsdp2";
     EXPECT_THAT(Convert(options), IsOk());
     return options.target;
   }
   // A copy of a run, whose bits may be flipped.
-  Path Copy(const std::string& name) const {
-    const Path copy = dir_.path() / "copy";
+  [[nodiscard]] Path Copy(const std::string& name) const {
+    Path copy = dir_.path() / "copy";
     boost::filesystem::remove_all(copy);
     boost::filesystem::copy(RunOf(name), copy, boost::filesystem::copy_options::recursive);
     return copy;

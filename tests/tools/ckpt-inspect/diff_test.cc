@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 
 // What the golden model is converted into.
 struct Form {
-  const char* container;
+  const char* container = "";
   const char* naming = "";
   int files = 0;
   bool is_linked = false;
@@ -43,7 +43,7 @@ std::string NameOf(const Form& form) {
 class DiffTest : public ConvertTest {
  protected:
   // The golden model in a container. A link shows a copy of it that lies beside.
-  Path Converted(const Form& form, const std::string& folder = "out") const {
+  [[nodiscard]] Path Converted(const Form& form, const std::string& folder = "out") const {
     const Path directory = dir_.path() / folder;
     const std::string name = NameOf(form);
     Path source = Golden("qwen3moe-norm-bf16");
