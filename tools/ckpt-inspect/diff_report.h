@@ -25,6 +25,10 @@ struct Differences {
   ObjectDiff objects;
   std::vector<Problem> problems;
 
+  // Those that are compared, each once, however often it is stored.
+  [[nodiscard]] std::int64_t num_tensors() const {
+    return std::ranges::count(comparison->pairs, 0U, &TensorPair::copy);
+  }
   // What was compared is equal, and what two optimizers keep was compared.
   [[nodiscard]] bool is_equal() const { return !has_differences() && !misses_run(); }
 
