@@ -138,7 +138,7 @@ struct StoredRun : OptimizerTensors {
   std::vector<std::string> decoded_tensors = {};
   // Members of those objects that no run has, by their places there.
   std::vector<UnreadMember> unread = {};
-  // What a conversion of `run` to another format should tell.
+  // What who takes `run` to another format, or goes on with it, should tell.
   std::vector<Problem> warnings = {};
   // What of the settings of `run` the checkpoint says. The others are defaults, or follow from these.
   SettingNames said = {};

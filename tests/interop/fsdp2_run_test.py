@@ -125,6 +125,29 @@ def test_our_trainer_goes_on_from_what_it_became(target, theirs, data, tmp_path)
     assert "does not say its global_batch_size" in notes and "batches of 2" in notes
 
 
+def test_a_rate_that_its_scheduler_changed_is_told(theirs, data, tmp_path):
+    source, model = theirs[TRAINED][0], MODELS[TRAINED[0]]
+    said = "a scheduler changed the learning rate from 0.001 to 0.0008"
+    _, notes = train(shutil.copytree(source, tmp_path / "source"), tmp_path / "run", data, "restart_data=true", "train_iters=3", "lr=0.0007",
+                     f"config={model / 'config.json'}", with_notes=True)
+    assert said in notes and "here lr=0.0007" in notes
+    report = convert(source, tmp_path / "there", "--to", "torch_dist", "--hf-assets", model)
+    assert any(said in warning["message"] for warning in report["warnings"])
+
+
+def test_a_programs_own_scheduler_goes_along(theirs, tmp_path):
+    """Its state is there as it was, after a conversion of a conversion, too; other formats list it."""
+    model = MODELS[TRAINED[0]]
+    told = peer(1, [("steps", model, tmp_path / "theirs", "nested", 2)])[0]
+    convert(tmp_path / "theirs", tmp_path / "once", "--to", "fsdp2", "--hf-assets", model)
+    convert(tmp_path / "once", tmp_path / "twice", "--to", "fsdp2")
+    again = peer(1, [("load_steps", model, tmp_path / "twice", "nested", 2)])[0]
+    for key in ("state", "objects", "loss", "next_loss"):
+        assert again[key] == told[key]
+    report = convert(tmp_path / "twice", tmp_path / "core", "--to", "torch_dist")
+    assert {"lr_scheduler.step_size", "lr_scheduler.gamma"} <= {entry["key"] for entry in report["dropped"]}
+
+
 @pytest.fixture(scope="module")
 def other_groups(tmp_path_factory):
     """verb -> (the folder that real FSDP2 saved with such parameter groups, what it says of its state)."""
@@ -156,11 +179,23 @@ def test_all_decay_if_the_only_group_does(carried, other_groups, data, tmp_path)
     assert losses == [pytest.approx(told[key], rel=2e-6) for key in ("loss", "next_loss")]
 
 
-def test_a_rate_of_its_own_is_refused_by_name(carried, other_groups, data, tmp_path):
-    source = carried(other_groups["apart"][0])
+@pytest.mark.parametrize("target", [None, "fsdp_dtensor"])
+def test_a_rate_of_its_own_is_refused_by_name(target, other_groups, data, tmp_path):
+    source = other_groups["apart"][0]
+    if target:
+        convert(source, tmp_path / "there", "--to", target, "--hf-assets", MODELS[TRAINED[0]])
+        source = tmp_path / "there"
     said = train(source, tmp_path / "run", data, "restart_data=true", "train_iters=4", refused=True)
     assert "of 3 says of max_lr" in said and "max_lr=0.001" in said and "max_lr=0.00025" in said and "finetune=true" in said
     train(source, tmp_path / "weights", data, "finetune=true", "train_iters=1")
+
+
+def test_groups_that_megatron_core_cannot_tell_apart_are_refused(other_groups, tmp_path):
+    options = ("--to", "torch_dist", "--hf-assets", MODELS[TRAINED[0]])
+    code, _, said = tools.run("ckpt-convert", "convert", other_groups["apart"][0], tmp_path / "there", *options)
+    assert code != 0 and "torch_dist does not store which parameters belong to which group" in said
+    assert not (tmp_path / "there").exists()
+    convert(other_groups["apart"][0], tmp_path / "there", *options, "--weights-only")
 
 
 def test_it_goes_on_from_our_trainer(ours):

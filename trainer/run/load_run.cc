@@ -175,6 +175,10 @@ Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSetti
                     .next_loss = state->facts.next_loss};
     const std::string unknown = UnknownBatch(*state, trainer.config().global_batch_size);
     if (!unknown.empty()) tell(unknown);
+    for (const Problem& warning : state->warnings) {
+      tell(fmt::format("{}: {}; here lr={}", warning.file, warning.message,
+                       trainer.config().schedule.max_lr));
+    }
   }
   if (run.state_digest && !state->weights.manifest) {
     tell(fmt::format("{} has no {}, so its bytes were not checked; --prove checks them",

@@ -286,31 +286,21 @@ Status ReadOwnProgress(const CheckpointSource& source, const Configuration& args
 
 // A scheduler's state does not say how the rate goes on: its curve is the program's. For other
 // formats, and for a trainer, the rate stays at the first one.
-Status CheckRates(RunDetail detail, StoredRun& stored) {
+void WarnOfChangedRate(StoredRun& stored) {
   const RunSchedule& schedule = stored.run.schedule;
-  if (schedule.lr_decay_style != RunSchedule().lr_decay_style) return OkStatus();
-  if (schedule.lr_warmup_steps != 0) return OkStatus();
+  const bool is_constant = schedule.lr_decay_style == RunSchedule().lr_decay_style;
+  if (!is_constant || schedule.lr_warmup_steps != 0) return;
   for (const ParamGroup& group : stored.run.groups) {
     if (group.lr == group.max_lr * group.lr_mult) continue;
-    const std::string first = fmt::format("initial_lr={}", group.max_lr);
-    const std::string now = fmt::format("lr={}", group.lr);
-    if (detail == RunDetail::kToResume) {
-      return Error(ErrorKind::kUnsupported,
-                   "the program's scheduler changed the rate, and the checkpoint does not say how "
-                   "it goes on")
-          .Expected(first)
-          .Actual(now)
-          .Hint("ckpt-train --set finetune=true takes the weights alone");
-    }
-    Problem warning = Warning(
-        ErrorKind::kUnsupported,
-        fmt::format("the program's scheduler changed the rate from {} to {}; the target's schedule "
-                    "stays at the first one, since the checkpoint does not say how it goes on",
-                    first, now));
+    Problem warning =
+        Warning(ErrorKind::kUnsupported,
+                fmt::format("a scheduler changed the learning rate from {} to {}, and the "
+                            "checkpoint does not say how it goes on",
+                            group.max_lr, group.lr));
+    warning.hint = fmt::format("the target's schedule stays at {}", group.max_lr);
     stored.warnings.push_back(std::move(warning));
-    return OkStatus();
+    return;
   }
-  return OkStatus();
 }
 
 // The only optimizer of the checkpoint.
@@ -379,7 +369,7 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
     run.iteration = updates;
     run.schedule.max_lr = run.groups.front().max_lr;
   }
-  CKPT_RETURN_IF_ERROR(CheckRates(detail, stored));
+  WarnOfChangedRate(stored);
   for (const auto& [parameter, tensor] : state.steps) stored.decoded_tensors.push_back(tensor->key);
   return stored;
 }

@@ -54,7 +54,10 @@ class Run:
             groups[0]["params"] = decays[1:]
             groups.append({"params": decays[:1], "weight_decay": 0.1, "lr": LR / 4})
         self.optimizer = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.95), eps=1e-8)
-        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda epoch: 1 - 0.1 * epoch)
+        if verb.endswith("steps"):
+            self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, step_size=1, gamma=0.5)
+        else:
+            self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda epoch: 1 - 0.1 * epoch)
 
     def loss(self, step):
         tokens = batch(step, self.vocabulary)
@@ -105,8 +108,9 @@ def build(folder, with_weights):
 
 
 def run_job(mesh, verb, folder, checkpoint, form, at):
-    run = Run(build(folder, verb != "load"), mesh, verb)
-    if verb != "load":
+    begins = not verb.startswith("load")
+    run = Run(build(folder, begins), mesh, verb)
+    if begins:
         for step in range(STEPS):
             run.update(step)
         dcp.save(run.state(form), checkpoint_id=checkpoint)
