@@ -94,7 +94,7 @@ Result<TorchContainer> OpenTorchFile(std::shared_ptr<const ReadableFile> file) {
     const std::uint64_t size = file->size_bytes();
     return OpenZipContainer(std::move(file), 0, size);
   }
-  if (start.starts_with(kLegacyMagic)) return OpenLegacyStream(std::move(file));
+  if (LegacyMagicBytes(start) != 0) return OpenLegacyStream(std::move(file));
   if (start.size() == buffer.size() && start.substr(kTarMagicAt) == "ustar"sv) {
     return Error(ErrorKind::kUnsupported, "a tar archive, as torch.save wrote before 0.1.10")
         .File(name)

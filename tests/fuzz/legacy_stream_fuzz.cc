@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   namespace torch_save = ckpt::torch_save;
   const std::string_view text = ckpt::AsText(std::as_bytes(std::span(data, size)));
   ckpt::Bytes bytes;
-  if (!text.starts_with(torch_save::kLegacyMagic)) ckpt::Append(torch_save::kLegacyMagic, bytes);
+  if (torch_save::LegacyMagicBytes(text) == 0) ckpt::Append(torch_save::kLegacyMagic, bytes);
   ckpt::Append(text, bytes);
   const std::uint64_t file_bytes = bytes.size();
   const auto container =

@@ -1,11 +1,13 @@
 #include "formats/torch_save/internal/legacy_stream.h"
 
+#include <array>
 #include <map>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "core/base/check.h"
 #include "core/base/checked_math.h"
 #include "core/base/endian.h"
 #include "core/base/quote.h"
@@ -19,6 +21,7 @@ using pickle::kNoNode;
 using pickle::NodeId;
 using pickle::NodeKind;
 using pickle::ParsedPickle;
+using namespace std::string_view_literals;
 
 constexpr std::int64_t kProtocolNumber = 1001;
 
@@ -72,10 +75,26 @@ Result<StorageExtent> ReadStorage(const ReadableFile& file, ByteSpan bytes, std:
 
 }  // namespace
 
+std::uint64_t LegacyMagicBytes(std::string_view start) {
+  constexpr std::array kSpellings = {
+      "L119547037146038801333356L\n."sv,  // protocol 1
+      kLegacyMagic,
+      "\x80\x03\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19."sv,
+      // From protocol 4 on there is a frame around it.
+      "\x80\x04\x95\x0D\0\0\0\0\0\0\0\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19."sv,
+      "\x80\x05\x95\x0D\0\0\0\0\0\0\0\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19."sv,
+  };
+  for (const std::string_view spelling : kSpellings) {
+    if (start.starts_with(spelling)) return spelling.size();
+  }
+  return 0;
+}
+
 Result<TorchContainer> OpenLegacyStream(std::shared_ptr<const ReadableFile> file) {
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<FileView> view, file->View());
   const ByteSpan bytes = view->bytes();
-  std::uint64_t at = kLegacyMagic.size();
+  std::uint64_t at = LegacyMagicBytes(AsText(bytes));
+  CKPT_CHECK(at != 0);
   const auto next_pickle = [&]() -> Result<ParsedPickle> {
     CKPT_ASSIGN_OR_RETURN(ParsedPickle parsed,
                           pickle::ParsePickle(bytes, file->name(), {.start = at}));

@@ -20,6 +20,7 @@ using namespace std::string_literals;
 
 // A stream's parts; a test changes some.
 struct Stream {
+  std::string magic = std::string(kLegacyMagic);
   std::string protocol = "M\xE9\3.";
   std::string system = "}Vlittle_endian\nI01\ns.";
   std::string object = "(Vstorage\nctorch\nFloatStorage\nVk\nVcpu\nK\2tQ.";
@@ -30,9 +31,9 @@ struct Stream {
 Result<TorchContainer> Open(const Stream& stream) {
   Bytes bytes;
   for (const std::string_view part :
-       {kLegacyMagic, std::string_view(stream.protocol), std::string_view(stream.system),
-        std::string_view(stream.object), std::string_view(stream.keys),
-        std::string_view(stream.storages)}) {
+       {std::string_view(stream.magic), std::string_view(stream.protocol),
+        std::string_view(stream.system), std::string_view(stream.object),
+        std::string_view(stream.keys), std::string_view(stream.storages)}) {
     Append(part, bytes);
   }
   return OpenTorchFile(MakeMemoryFile("old.pt", std::move(bytes)));
@@ -47,6 +48,19 @@ TEST(LegacyStreamTest, FindsTheStorages) {
   EXPECT_EQ(storage.offset_bytes + 8, container->file->size_bytes());
   EXPECT_FALSE(container->is_big_endian);
   EXPECT_THAT(VerifyStorage(*container, storage), IsOk()) << "there is no checksum";
+}
+
+// As `pickle.dumps(0x1950a86a20f9469cfc6c, protocol)` spells it.
+TEST(LegacyStreamTest, TheMagicNumberMayBeOfAnyProtocol) {
+  const std::string number = "\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19.";
+  const std::string frame = "\x95\x0D\0\0\0\0\0\0\0"s;
+  for (const std::string& magic :
+       {"L119547037146038801333356L\n."s, "\x80\x02"s + number, "\x80\x03"s + number,
+        "\x80\x04"s + frame + number, "\x80\x05"s + frame + number}) {
+    const Result<TorchContainer> container = Open({.magic = magic});
+    ASSERT_THAT(container, IsOk());
+    EXPECT_EQ(container->storages.at("k").size_bytes, 8U);
+  }
 }
 
 // torch writes little endian on every machine, and does not look when it reads.
