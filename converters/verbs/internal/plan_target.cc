@@ -96,6 +96,10 @@ ManifestOrigin DescribeOrigin(const ModelSource& model) {
   } else {
     origin.format = format.name;
     if (format.keeps_shards()) origin.shards = ShardsOf(model);
+  }
+  // A manifest that names no family is of tensors under the origin's own keys, of which nobody has
+  // asked before what model they are.
+  if (!origin.choices.contains("family")) {
     for (const auto& [name, value] : model.match.layout.choices) origin.choices[name] = value;
   }
   if (model.family) origin.choices["family"] = model.family->name;

@@ -45,6 +45,21 @@ TEST_F(ConvertTest, ThereAndBackGivesTheSameFiles) {
   }
 }
 
+// A file of the repository's own keys says nothing of its model: what the next conversion finds out
+// leads back to the form of the experts.
+TEST_F(ConvertTest, ThereAndBackByAFileOfOwnKeysGivesTheSameFiles) {
+  const Path source = Golden("qwen3moe-fused-bf16");
+  const ConvertOptions file = Between("", "hdf5", source, "model.h5");
+  ASSERT_THAT(Convert(file), IsOk());
+  ConvertOptions there = Between("", "torch_dist", file.target, "core");
+  there.model.assets = source;
+  ASSERT_THAT(Convert(there), IsOk());
+  ConvertOptions back = ToHf(there.target);
+  back.model.naming = "torch_dist";
+  ASSERT_THAT(Convert(back), IsOk());
+  ExpectSameFiles(source, back.target);
+}
+
 TEST_F(ConvertTest, TheSameModelWhateverTheLayoutOfTheResult) {
   const Path source = Golden("qwen3moe-norm-bf16");
   const std::string expected = DigestAsHf(source);
