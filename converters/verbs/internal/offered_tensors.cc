@@ -1,6 +1,7 @@
 #include "converters/verbs/internal/offered_tensors.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,6 +16,8 @@
 
 namespace ckpt {
 namespace {
+
+using namespace std::string_view_literals;
 
 bool MatchesAny(const std::vector<std::string>& patterns, std::string_view key) {
   return std::any_of(patterns.begin(), patterns.end(),
@@ -56,6 +59,22 @@ Status CheckPatterns(const OpenModelOptions& options, const CheckpointIndex& ind
   return status;
 }
 
+// A key without the names of modules that PyTorch's own wrappers put around others: torch.compile,
+// activation checkpointing, FSDP. torch's get_state_dict takes the same out. No model has a module
+// of such a name.
+std::string WithoutWrappers(std::string_view key) {
+  constexpr std::array kWrappers = {"_orig_mod."sv, "_checkpoint_wrapped_module."sv,
+                                    "_fsdp_wrapped_module."sv};
+  std::string name;
+  while (!key.empty()) {
+    const std::size_t dot = key.find('.');
+    const std::string_view part = key.substr(0, dot == key.npos ? dot : dot + 1);
+    if (std::ranges::find(kWrappers, part) == kWrappers.end()) name += part;
+    key.remove_prefix(part.size());
+  }
+  return name;
+}
+
 Offered OfferAs(const std::map<std::string, std::string>& take_as, const CheckpointIndex& index) {
   Offered offered;
   const auto tensors = index.tensors();
@@ -63,7 +82,7 @@ Offered OfferAs(const std::map<std::string, std::string>& take_as, const Checkpo
     const auto taken = take_as.find(tensors[i].key);
     if (taken == take_as.end()) continue;
     offered.tensors.push_back(tensors[i]);
-    offered.tensors.back().key = taken->second;
+    offered.tensors.back().key = WithoutWrappers(taken->second);
     offered.positions.push_back(static_cast<std::uint32_t>(i));
   }
   return offered;
@@ -110,10 +129,12 @@ Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model
     }
     offered.tensors.push_back(tensors[i]);
     offered.positions.push_back(static_cast<std::uint32_t>(i));
-    if (const auto renamed = Renamed(options, tensors[i].key)) {
+    std::string& key = offered.tensors.back().key;
+    if (const auto renamed = Renamed(options, key)) {
       unused.erase(renamed->pattern);
-      offered.tensors.back().key = renamed->key;
+      key = renamed->key;
     }
+    key = WithoutWrappers(key);
   }
   if (!unused.empty()) {
     return Error(ErrorKind::kUsage, "nothing to rename: the source has no such key")

@@ -60,6 +60,28 @@ TEST_F(ConvertTest, ThereAndBackByAFileOfOwnKeysGivesTheSameFiles) {
   ExpectSameFiles(source, back.target);
 }
 
+// Whole models or single layers are compiled or wrapped, and whoever saves `state_dict()` has it in
+// the keys.
+TEST_F(ConvertTest, WrappersOfPyTorchAreNoPartOfANameOfTheModel) {
+  const Path source = Golden("llama-tied-fp32");
+  const std::string layers = "model.layers.*.*";
+  int run = 0;
+  for (const auto& [names, wrapped] : std::vector<std::pair<std::string, std::string>>{
+           {"*", "_orig_mod.*"},
+           {layers, "model.layers.*._orig_mod.*"},
+           {layers, "_fsdp_wrapped_module.model.layers.*._checkpoint_wrapped_module.*"}}) {
+    SCOPED_TRACE(wrapped);
+    ConvertOptions wrap = Between("", "safetensors", source, std::to_string(run++));
+    wrap.model.rename = {{names, wrapped}};
+    ASSERT_THAT(Convert(wrap), IsOk());
+    ConvertOptions there = ToFsdp(wrap.target);
+    there.target = dir_.path() / std::to_string(run++);
+    there.model.assets = source;
+    ASSERT_THAT(Convert(there), IsOk());
+    EXPECT_EQ(DigestAsHf(there.target), DigestAsHf(source));
+  }
+}
+
 TEST_F(ConvertTest, TheSameModelWhateverTheLayoutOfTheResult) {
   const Path source = Golden("qwen3moe-norm-bf16");
   const std::string expected = DigestAsHf(source);
