@@ -35,6 +35,9 @@ using megatron::ObjectFields;
 
 constexpr std::array<std::string_view, 2> kMomentsOfAdam = {"exp_avg", "exp_avg_sq"};
 constexpr std::string_view kMomentOfSgd = "momentum_buffer";
+constexpr std::string_view kLeaveOut =
+    "ckpt-convert --weights-only leaves the optimizer out, ckpt-train --set finetune=true takes "
+    "the weights alone";
 
 bool IsMoment(std::string_view field) {
   return field == kMomentOfSgd || std::ranges::find(kMomentsOfAdam, field) != kMomentsOfAdam.end();
@@ -60,8 +63,7 @@ Result<OptimizerState> FindState(const CheckpointIndex& index, std::string_view 
       other.Add(Error(ErrorKind::kUnsupported,
                       "the optimizer keeps something that neither Adam nor SGD keeps")
                     .Tensor(tensor.key)
-                    .Hint("ckpt-convert --weights-only leaves the optimizer out, ckpt-train --set "
-                          "finetune=true takes the weights alone"));
+                    .Hint(kLeaveOut));
     }
   }
   if (!other.ok()) return other;
@@ -349,8 +351,14 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   CKPT_ASSIGN_OR_RETURN(const std::optional<std::int64_t> counted, ReadSteps(source, state));
   std::int64_t updates = counted.value_or(0);
   if (!counted) {
-    CKPT_ASSIGN_OR_RETURN(updates,
-                          ReadStoredInteger(source, fmt::format("{}{}", kRunState, kUpdates)));
+    const std::string key = fmt::format("{}{}", kRunState, kUpdates);
+    if (source.index().FindObject(key) == nullptr) {
+      return Error(ErrorKind::kMissing,
+                   "nothing says how often the optimizer has updated: its own state does not count")
+          .Expected(key)
+          .Hint(kLeaveOut);
+    }
+    CKPT_ASSIGN_OR_RETURN(updates, ReadStoredInteger(source, key));
   }
   run.groups = groups.groups;
   stored.said = std::move(groups.said);

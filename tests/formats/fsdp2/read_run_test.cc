@@ -144,6 +144,16 @@ TEST(ReadRunTest, ReadsWhatTorchSaved) {
   EXPECT_EQ(stored->decoded_tensors.size(), run.group_of.size());
 }
 
+// SGD counts no updates, and of another program's run nothing else does.
+TEST(ReadRunTest, ARunOfSgdThatNobodyCountedIsRefused) {
+  const std::vector<MemoryTensor> tensors = {Vector("model.w"),
+                                             Vector("optim.state.w.momentum_buffer")};
+  const auto stored = ReadRun(StatedSource(tensors, Group()), RunDetail::kWhole);
+  ASSERT_THAT(stored, FailsWith(ErrorKind::kMissing));
+  EXPECT_THAT(stored.status().ToString(), HasSubstr("how often the optimizer has updated"));
+  EXPECT_THAT(stored.status().ToString(), HasSubstr("--weights-only"));
+}
+
 struct Refused {
   const char* name;
   std::vector<MemoryTensor> more;
