@@ -91,7 +91,10 @@ std::vector<ManifestShard> ShardsOf(const ModelSource& model) {
 ManifestOrigin DescribeOrigin(const ModelSource& model) {
   ManifestOrigin origin;
   const Format& format = *model.checkpoint->format;
-  if (model.manifest && model.manifest->origin && !format.keeps_shards()) {
+  // Files of a published model are an origin themselves, but not if they hold it under other names.
+  const std::string& naming = model.match.layout.naming;
+  const bool is_published = naming.empty() || naming == format.usual_naming;
+  if (model.manifest && model.manifest->origin && !(format.keeps_shards() && is_published)) {
     origin = *model.manifest->origin;
   } else {
     origin.format = format.name;

@@ -60,6 +60,20 @@ TEST_F(ConvertTest, ThereAndBackByAFileOfOwnKeysGivesTheSameFiles) {
   ExpectSameFiles(source, back.target);
 }
 
+// Files of safetensors may hold a model under other names: its own files and copies of tensors are
+// those of the origin.
+TEST_F(ConvertTest, ThereAndBackByFilesOfOtherNamesGivesTheSameFiles) {
+  const Path source = Golden("deepseekv3-mtp-bf16");
+  ConvertOptions there = Between("hf", "safetensors", source, "files");
+  there.to.naming = "torch_dist";
+  ASSERT_THAT(Convert(there), IsOk());
+  ConvertOptions back = ToHf(there.target);
+  back.model.naming = "torch_dist";
+  back.model.assets = source;
+  ASSERT_THAT(Convert(back), IsOk());
+  ExpectSameFiles(source, back.target);
+}
+
 // Whole models or single layers are compiled or wrapped, and whoever saves `state_dict()` has it in
 // the keys.
 TEST_F(ConvertTest, WrappersOfPyTorchAreNoPartOfANameOfTheModel) {
