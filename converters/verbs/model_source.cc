@@ -138,7 +138,8 @@ void ForgetUsualForms(ModelSource& model) {
 }
 
 Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
-  CKPT_ASSIGN_OR_RETURN(const Offered offered, OfferTensors(options, model));
+  CKPT_ASSIGN_OR_RETURN(Offered offered, OfferTensors(options, model));
+  RemoveWrappers(offered);
   CKPT_RETURN_IF_ERROR(RefuseQuantised(model, offered.tensors));
   CKPT_RETURN_IF_ERROR(RefuseCounts(model, offered.tensors));
   CKPT_ASSIGN_OR_RETURN(layout::SourceMatch match,

@@ -59,22 +59,6 @@ Status CheckPatterns(const OpenModelOptions& options, const CheckpointIndex& ind
   return status;
 }
 
-// A key without the names of modules that PyTorch's own wrappers put around others: torch.compile,
-// activation checkpointing, FSDP. torch's get_state_dict takes the same out. No model has a module
-// of such a name.
-std::string WithoutWrappers(std::string_view key) {
-  constexpr std::array kWrappers = {"_orig_mod."sv, "_checkpoint_wrapped_module."sv,
-                                    "_fsdp_wrapped_module."sv};
-  std::string name;
-  while (!key.empty()) {
-    const std::size_t dot = key.find('.');
-    const std::string_view part = key.substr(0, dot == key.npos ? dot : dot + 1);
-    if (std::ranges::find(kWrappers, part) == kWrappers.end()) name += part;
-    key.remove_prefix(part.size());
-  }
-  return name;
-}
-
 Offered OfferAs(const std::map<std::string, std::string>& take_as, const CheckpointIndex& index) {
   Offered offered;
   const auto tensors = index.tensors();
@@ -82,7 +66,7 @@ Offered OfferAs(const std::map<std::string, std::string>& take_as, const Checkpo
     const auto taken = take_as.find(tensors[i].key);
     if (taken == take_as.end()) continue;
     offered.tensors.push_back(tensors[i]);
-    offered.tensors.back().key = WithoutWrappers(taken->second);
+    offered.tensors.back().key = taken->second;
     offered.positions.push_back(static_cast<std::uint32_t>(i));
   }
   return offered;
@@ -101,6 +85,19 @@ std::optional<RenamedKey> Renamed(const OpenModelOptions& options, const std::st
     if (auto rewritten = Rewrite(from, to, key)) return RenamedKey{from, *std::move(rewritten)};
   }
   return std::nullopt;
+}
+
+std::string WithoutWrappers(std::string_view key) {
+  constexpr std::array kWrappers = {"_orig_mod."sv, "_checkpoint_wrapped_module."sv,
+                                    "_fsdp_wrapped_module."sv};
+  std::string name;
+  while (!key.empty()) {
+    const std::size_t dot = key.find('.');
+    const std::string_view part = key.substr(0, dot == key.npos ? dot : dot + 1);
+    if (std::ranges::find(kWrappers, part) == kWrappers.end()) name += part;
+    key.remove_prefix(part.size());
+  }
+  return name;
 }
 
 }  // namespace
@@ -129,12 +126,10 @@ Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model
     }
     offered.tensors.push_back(tensors[i]);
     offered.positions.push_back(static_cast<std::uint32_t>(i));
-    std::string& key = offered.tensors.back().key;
-    if (const auto renamed = Renamed(options, key)) {
+    if (const auto renamed = Renamed(options, tensors[i].key)) {
       unused.erase(renamed->pattern);
-      key = renamed->key;
+      offered.tensors.back().key = renamed->key;
     }
-    key = WithoutWrappers(key);
   }
   if (!unused.empty()) {
     return Error(ErrorKind::kUsage, "nothing to rename: the source has no such key")
@@ -144,6 +139,10 @@ Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model
     return Error(ErrorKind::kUsage, "--only and --drop leave no tensor to convert");
   }
   return offered;
+}
+
+void RemoveWrappers(Offered& offered) {
+  for (GlobalTensor& tensor : offered.tensors) tensor.key = WithoutWrappers(tensor.key);
 }
 
 }  // namespace ckpt

@@ -21,6 +21,11 @@ struct Offered {
 // `left_out`. Errors: kUsage (a pattern that matches nothing or has no effect; no tensor is left).
 Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model);
 
+// Takes the names out of keys that modules have which PyTorch's own wrappers put around others:
+// torch.compile, activation checkpointing, FSDP. torch's get_state_dict does the same. No model has
+// a module of such a name.
+void RemoveWrappers(Offered& offered);
+
 }  // namespace ckpt
 
 #endif  // CKPT_CONVERTERS_VERBS_INTERNAL_OFFERED_TENSORS_H_

@@ -88,6 +88,13 @@ TEST_F(ConvertTest, WrappersOfPyTorchAreNoPartOfANameOfTheModel) {
     ConvertOptions wrap = Between("", "safetensors", source, std::to_string(run++));
     wrap.model.rename = {{names, wrapped}};
     ASSERT_THAT(Convert(wrap), IsOk());
+    // They are kept where keys are.
+    const auto opened = OpenCheckpoint(PosixStorage(), wrap.target);
+    ASSERT_THAT(opened, IsOk());
+    EXPECT_TRUE(std::ranges::any_of(opened->source->index().tensors(), [](const auto& tensor) {
+      return tensor.key.find("_orig_mod.") != tensor.key.npos ||
+             tensor.key.find("_wrapped_module.") != tensor.key.npos;
+    }));
     ConvertOptions there = ToFsdp(wrap.target);
     there.target = dir_.path() / std::to_string(run++);
     there.model.assets = source;
