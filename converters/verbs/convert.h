@@ -70,6 +70,7 @@ struct PreparedConversion {
   ManifestOrigin origin;       // the manifest's account of the source
   bool changes_dtype = false;  // some tensor is cast
   bool is_run = false;         // a whole training run
+  bool keeps_padding = false;  // a run with the rows that pad its vocabulary
   // Of a target that links: where each tensor lies, by key. The plan has no tensors then.
   std::map<std::string, std::vector<LinkedBox>> links;
   std::size_t target_tensors = 0;

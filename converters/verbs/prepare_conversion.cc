@@ -102,6 +102,14 @@ void WarnOfNaming(PreparedConversion& prepared) {
   prepared.warnings.push_back(std::move(warning));
 }
 
+// Whether the target has the rows that pad the vocabulary of the source's run.
+bool KeepsPadding(const ConvertOptions& options, const Target& to,
+                  const OpenedCheckpoint& checkpoint) {
+  const Format* const form = to.FormForRun();
+  return form != nullptr && form->run->keeps_padding && !options.weights_only &&
+         HoldsRun(checkpoint);
+}
+
 // The run of the source, if the target shall hold it; `prepared.model` becomes the weights that the
 // target holds as the model's.
 Result<std::optional<TrainingState>> FindRun(Storage& storage, const ConvertOptions& options,
@@ -125,8 +133,10 @@ Result<std::optional<TrainingState>> FindRun(Storage& storage, const ConvertOpti
   if (options.dtype && form->run->main_weight_key == nullptr) {
     return refuse("--dtype", "the target has the weights once, and the run goes on with them");
   }
+  OpenModelOptions opened = of_model;
+  opened.with_vocabulary_padding = prepared.keeps_padding;
   CKPT_ASSIGN_OR_RETURN(TrainingState state, UnderstandTrainingState(storage, model.checkpoint,
-                                                                     of_model, RunDetail::kWhole));
+                                                                     opened, RunDetail::kWhole));
   if (form->run->main_weight_key == nullptr) {
     ModelSource exact = state.weights;
     exact.manifest = model.manifest;
@@ -239,7 +249,10 @@ Status OpenConverted(Storage& storage, const ConvertOptions& options,
   if (prepared.to.FormForRun() != nullptr && !options.weights_only) {
     CKPT_ASSIGN_OR_RETURN(seen, SeeParameters(std::move(seen)));
   }
-  CKPT_ASSIGN_OR_RETURN(prepared.model, UnderstandModel(storage, std::move(seen), options.model));
+  OpenModelOptions of_model = options.model;
+  prepared.keeps_padding = KeepsPadding(options, prepared.to, *seen);
+  of_model.with_vocabulary_padding = prepared.keeps_padding;
+  CKPT_ASSIGN_OR_RETURN(prepared.model, UnderstandModel(storage, std::move(seen), of_model));
   return OkStatus();
 }
 

@@ -73,7 +73,8 @@ constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
                             .find_tensors = &FindTensors,
-                            .read = &ReadRun};
+                            .read = &ReadRun,
+                            .keeps_padding = true};
 
 }  // namespace
 

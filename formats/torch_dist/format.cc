@@ -67,7 +67,8 @@ constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .find_tensors = &FindTensors,
                             .read = &ReadRun,
                             .forget_groups = &ForgetGroups,
-                            .main_weight_key = &MainWeightKey};
+                            .main_weight_key = &MainWeightKey,
+                            .keeps_padding = true};
 
 }  // namespace
 

@@ -198,6 +198,9 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
   }
   TellUncut("virtual_pipeline_model_parallel_size", layout::Value(), run);
   run.tensor_ranks = 1;
+  if (!target.run->keeps_padding) {
+    std::erase_if(run.args, [](const auto& arg) { return arg.first == "padded_vocab_size"; });
+  }
   CKPT_ASSIGN_OR_RETURN(const OptimizerGroups groups, OptimizerGroups::Of(state));
   run.groups = groups.groups();
   CKPT_ASSIGN_OR_RETURN(run.group_of, GroupParameters(state, groups, target, view));

@@ -214,6 +214,7 @@ OpenModelOptions OptionsOfResult(const PreparedConversion& prepared,
   result.allow_missing = true;
   result.assets = prepared.model.assets;
   result.config = prepared.model.config;  // plain tensors do not say what model they are
+  result.with_vocabulary_padding = prepared.keeps_padding;
   return result;
 }
 

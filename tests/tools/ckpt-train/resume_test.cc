@@ -141,6 +141,35 @@ TEST_F(ResumeTest, GoesOnFromAFile) {
   EXPECT_THAT(junk.code.status().ToString(), HasSubstr("no checkpoint file of a known format"));
 }
 
+// Rows that pad the vocabulary take part in the loss and are trained. FSDP2's programs have none.
+TEST_F(ResumeTest, GoesOnFromTheOtherFormatsWithItsPadding) {
+  TrainOptions first = Options(2, {"exit_interval=3", "padded_vocab_size=320"});
+  first.run.save = In("out").string();
+  ASSERT_TRUE(Call(RunTrain, first).IsDone());
+  const auto convert = [&](const std::string& from, const std::string& to) {
+    ConvertOptions options;
+    options.source = In(from);
+    options.target = In(to);
+    options.to.container = *FindFormat(to);
+    const auto prepared = PrepareConversion(PosixStorage(), options);
+    ASSERT_THAT(prepared, IsOk());
+    ASSERT_THAT(RunConversion(PosixStorage(), *prepared, options), IsOk());
+  };
+  const auto go_on = [&](const std::string& from) {
+    TrainOptions again = GoOn(In(from), 2, {"exit_interval=0"});
+    again.run.save = In(from + "-further").string();
+    return Call(RunTrain, again);
+  };
+  convert("out", "torch_dist");
+  convert("torch_dist", "fsdp_dtensor");
+  convert("fsdp_dtensor", "fsdp2");
+  const std::string expected = DigestOf(go_on("out"));
+  EXPECT_EQ(DigestOf(go_on("torch_dist")), expected);
+  EXPECT_EQ(DigestOf(go_on("fsdp_dtensor")), expected);
+  const Said unpadded = go_on("fsdp2");
+  EXPECT_NE(DigestOf(unpadded), expected);
+}
+
 TEST_F(ResumeTest, DataOfTheSameSizesThatSaySomethingElseAreOtherData) {
   TrainOptions first = Options(2, {"exit_interval=3"});
   first.run.save = In("out").string();
