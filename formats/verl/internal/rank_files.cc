@@ -34,6 +34,12 @@ std::string NameOf(std::int64_t world_size, std::int64_t rank, std::string_view 
   return fmt::format("{}_world_size_{}_rank_{}.pt", state, world_size, rank);
 }
 
+Status Missing(std::size_t world_size, const std::vector<std::string>& names) {
+  return Error(ErrorKind::kMissingFile, "files of ranks are missing")
+      .Expected(fmt::format("{} files", world_size))
+      .Actual("no " + NameSome(names));
+}
+
 }  // namespace
 
 std::optional<RankFile> ParseRankFile(std::string_view name) {
@@ -53,17 +59,19 @@ bool IsModelFile(std::string_view name) {
   return file && file->state == kModel;
 }
 
-std::optional<std::vector<std::string>> FindStateFiles(std::string_view state,
-                                                       std::size_t world_size,
-                                                       std::span<const DirectoryEntry> entries) {
+Result<std::vector<std::string>> FindStateFiles(std::string_view state, std::size_t world_size,
+                                                std::span<const DirectoryEntry> entries) {
   std::set<std::string_view> present;
   for (const DirectoryEntry& entry : entries) present.insert(entry.name);
   std::vector<std::string> names;
+  std::vector<std::string> missing;
   for (std::size_t rank = 0; rank < world_size; ++rank) {
     names.push_back(
         NameOf(static_cast<std::int64_t>(world_size), static_cast<std::int64_t>(rank), state));
-    if (!present.contains(names.back())) return std::nullopt;
+    if (!present.contains(names.back())) missing.push_back(names.back());
   }
+  if (missing.size() == world_size) return std::vector<std::string>();
+  if (!missing.empty()) return Missing(world_size, missing);
   return names;
 }
 
@@ -96,10 +104,7 @@ Result<std::vector<std::string>> FindModelFiles(const Path& directory,
     if (!found.contains(rank)) missing.push_back(names.back());
   }
   if (!missing.empty()) {
-    return Error(ErrorKind::kMissingFile, "files of ranks are missing")
-        .File(directory.string())
-        .Expected(fmt::format("{} files", world_size))
-        .Actual("no " + NameSome(missing));
+    return Missing(static_cast<std::size_t>(world_size), missing).File(directory.string());
   }
   return names;
 }

@@ -24,9 +24,10 @@ struct RankFile {
 [[nodiscard]] std::optional<RankFile> ParseRankFile(std::string_view name);
 [[nodiscard]] bool IsModelFile(std::string_view name);
 
-// `state`'s files of a world of ranks, by rank; nothing if some are missing.
-[[nodiscard]] std::optional<std::vector<std::string>> FindStateFiles(
-    std::string_view state, std::size_t world_size, std::span<const DirectoryEntry> entries);
+// `state`'s files of a world of ranks, by rank; none if no rank has one. Errors: kMissingFile (of
+// some ranks; these are named).
+Result<std::vector<std::string>> FindStateFiles(std::string_view state, std::size_t world_size,
+                                                std::span<const DirectoryEntry> entries);
 
 // The model's file of each rank, by rank. Errors: kMissingFile (of some ranks; all are named),
 // kBadMetadata (files of several world sizes, a rank past its world).

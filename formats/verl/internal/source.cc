@@ -55,17 +55,21 @@ std::optional<Problem> WarnOfOtherStates(Storage& storage, const Path& directory
 
 // Whether the bytes are as they were saved, for all that is known, and only what they mean is not.
 bool IsForeign(ErrorKind kind) {
-  return kind == ErrorKind::kUnsupported || kind == ErrorKind::kNotFound;
+  return kind == ErrorKind::kUnsupported || kind == ErrorKind::kNotFound ||
+         kind == ErrorKind::kMissingFile;
 }
 
 // Adds the optimizer's files of all ranks to the model's. Returns whether they are there and are an
-// optimizer of the model. Another one is a warning, a damaged one an error among the problems.
+// optimizer of the model. Another one, and one of which files are missing, is a warning, a damaged
+// one an error among the problems.
 // Errors: those of the system.
 Result<bool> AddOptimizer(Storage& storage, const Path& directory,
                           std::span<const DirectoryEntry> entries, RankSet& set) {
-  const auto names = FindStateFiles(kOptimizerFiles, set.files.size(), entries);
-  if (!names) return false;
+  const Result<std::vector<std::string>> names =
+      FindStateFiles(kOptimizerFiles, set.files.size(), entries);
+  if (names.ok() && names->empty()) return false;
   const auto read = [&]() -> Status {
+    if (!names.ok()) return Status(names.status()).File(directory.string());
     CKPT_ASSIGN_OR_RETURN(RankSet files, torch_save::OpenRankFiles(storage, directory, *names));
     CKPT_ASSIGN_OR_RETURN(const std::vector<Parameter> parameters, ListParameters(set));
     CKPT_ASSIGN_OR_RETURN(NamedOptimizer optimizer, NameOptimizer(files, parameters));

@@ -103,7 +103,7 @@ TEST(VerlOptimizerTest, OneThatCannotBeNamedLeavesTheModel) {
   // Not of all ranks; the optimizer of another model; no torch.save file.
   const std::string other = Content(Golden("torch_2.15") / "optim_world_size_4_rank_0.pt");
   for (const auto& [content, kind] :
-       {std::pair<std::optional<std::string>, ErrorKind>{std::nullopt, ErrorKind::kLeftover},
+       {std::pair<std::optional<std::string>, ErrorKind>{std::nullopt, ErrorKind::kMissingFile},
         {other, ErrorKind::kNotFound},
         {"no zip", ErrorKind::kUnsupported}}) {
     const auto storage = WithOptimizer();
@@ -119,6 +119,9 @@ TEST(VerlOptimizerTest, OneThatCannotBeNamedLeavesTheModel) {
     EXPECT_THAT(index.objects(), SizeIs(0));
     ASSERT_FALSE(index.problems().empty());
     EXPECT_EQ(index.problems().front().kind, kind);
+    if (!content) {
+      EXPECT_EQ(index.problems().front().actual, "no optim_world_size_2_rank_0.pt");
+    }
     EXPECT_EQ(index.problems().back().kind, ErrorKind::kLeftover);
     for (const Problem& problem : index.problems()) {
       EXPECT_EQ(problem.severity, Severity::kWarning) << problem.message;
