@@ -10,6 +10,7 @@
 #include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
 #include "converters/verbs/convert.h"
+#include "converters/verbs/internal/check_options.h"
 #include "converters/verbs/internal/convert_run.h"
 #include "converters/verbs/internal/name_in_manifest.h"
 #include "converters/verbs/internal/plan_target.h"
@@ -167,15 +168,6 @@ Status RefuseFormsOfRun(const ConvertOptions& options, const PreparedConversion&
   return OkStatus();
 }
 
-// Of a training run, weights alone are taken where tensors get names: these are of the model.
-Status CheckWeightsOnly(const PreparedConversion& prepared) {
-  if (prepared.model.family || !HoldsRun(*prepared.model.checkpoint)) return OkStatus();
-  return Error(ErrorKind::kUsage,
-               "--weights-only changes nothing: tensors keep the source's keys, whatever they are")
-      .File(prepared.model.checkpoint->path.string())
-      .Hint("ckpt-convert --naming takes the model's weights, and --only the keys that it names");
-}
-
 // The arguments of a run may describe another model than the configuration that is stored with it.
 Status WarnOfAnotherModel(PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
@@ -210,20 +202,6 @@ Result<const Format*> OriginalContainer(const OpenedCheckpoint& checkpoint) {
   return Error(ErrorKind::kUsage, "the source does not say what it was made from")
       .File(checkpoint.path.string())
       .Hint("choose a format with ckpt-convert --to CONTAINER");
-}
-
-// What a target that shows the source's tensors cannot do with them.
-Status CheckLinkOptions(const ConvertOptions& options, const Target& to) {
-  const auto refuse = [](std::string_view what) {
-    return Error(ErrorKind::kUsage, fmt::format("--link copies no tensor, so {}", what))
-        .Hint("leave ckpt-convert's --link out");
-  };
-  if (!to.container->can_link) return refuse(fmt::format("{} cannot have it", to.container->name));
-  if (!to.NamingInUse().empty()) return refuse("tensors keep the source's keys");
-  if (options.dtype) return refuse("none can be cast");
-  if (options.zstd_level) return refuse("none can be compressed");
-  if (options.files != 0 || options.max_shard_bytes != 0) return refuse("it makes one file");
-  return OkStatus();
 }
 
 // Opens the source and decides on the target. Fills in `model` and `to`.
@@ -264,7 +242,7 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   const ModelSource& model = prepared.model;
   prepared.warnings = model.warnings;
   CKPT_RETURN_IF_ERROR(WarnOfAnotherModel(prepared));
-  if (options.weights_only) CKPT_RETURN_IF_ERROR(CheckWeightsOnly(prepared));
+  if (!model.family) CKPT_RETURN_IF_ERROR(CheckOptionsAsStored(options, prepared));
   CKPT_RETURN_IF_ERROR(CheckPaths(options, model));
   const Format* const target = prepared.to.container;
   if (target->needs_config && model.assets.empty()) {

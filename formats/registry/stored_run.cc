@@ -45,6 +45,12 @@ bool IsStoredAs(const OpenedCheckpoint& checkpoint, const RunFormat& run) {
   return HeldRunFormat(checkpoint) == &run;
 }
 
+bool HoldsOptimizer(const CheckpointIndex& index) {
+  return std::ranges::any_of(Formats(), [&](const Format* format) {
+    return format->run != nullptr && format->run->holds_run(index);
+  });
+}
+
 Result<std::shared_ptr<const OpenedCheckpoint>> SeeParameters(
     std::shared_ptr<const OpenedCheckpoint> checkpoint) {
   const RunFormat* const run = HeldRunFormat(*checkpoint);

@@ -27,6 +27,9 @@ Result<layout::Configuration> ReadRunArgs(const OpenedCheckpoint& checkpoint);
 // Whether the checkpoint holds anything of an optimizer.
 [[nodiscard]] bool HoldsRun(const OpenedCheckpoint& checkpoint);
 
+// Whether any of the tensors and objects is what an optimizer keeps, by their keys under any format.
+[[nodiscard]] bool HoldsOptimizer(const CheckpointIndex& index);
+
 // The checkpoint with a tensor for each parameter and moment of its run (RunFormat::by_parameter):
 // itself, if it has them or holds no run. Errors: those of RunFormat::by_parameter.
 Result<std::shared_ptr<const OpenedCheckpoint>> SeeParameters(

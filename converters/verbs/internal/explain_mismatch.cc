@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -56,6 +57,23 @@ std::string_view MethodByName(std::string_view key) {
     if (key.ends_with(name.suffix)) return name.method;
   }
   return {};
+}
+
+// What a weight of 8 bits or less adds to its name for its scales.
+constexpr std::array<std::string_view, 2> kScaleSuffixes = {"_scale_inv", "_scale"};
+constexpr std::string_view kBlocksSuffix = "_blocks";
+constexpr std::string_view kBlockScalesSuffix = "_scales";
+
+bool HasScales(const GlobalTensor& tensor, const std::set<std::string_view>& keys) {
+  if (ElementBytes(tensor.dtype) != 1) return false;
+  if (tensor.key.ends_with(kBlocksSuffix)) {
+    const std::string_view weight =
+        std::string_view(tensor.key).substr(0, tensor.key.size() - kBlocksSuffix.size());
+    return keys.contains(fmt::format("{}{}", weight, kBlockScalesSuffix));
+  }
+  return std::ranges::any_of(kScaleSuffixes, [&](std::string_view suffix) {
+    return keys.contains(fmt::format("{}{}", tensor.key, suffix));
+  });
 }
 
 std::vector<std::string> KeysOf(std::span<const GlobalTensor> tensors) {
@@ -412,6 +430,15 @@ Status RefuseQuantised(const ModelSource& model, std::span<const GlobalTensor> t
       .Tensor(packed->key)
       .Actual(method + ", " + std::string(DTypeName(packed->dtype)))
       .Hint("convert a repository of the same model in bfloat16");
+}
+
+const GlobalTensor* FindQuantised(std::span<const GlobalTensor> tensors) {
+  std::set<std::string_view> keys;
+  for (const GlobalTensor& tensor : tensors) keys.insert(tensor.key);
+  const auto found = std::ranges::find_if(tensors, [&](const GlobalTensor& tensor) {
+    return !MethodByName(tensor.key).empty() || HasScales(tensor, keys);
+  });
+  return found == tensors.end() ? nullptr : &*found;
 }
 
 Status RefuseCounts(const ModelSource& model, std::span<const GlobalTensor> tensors) {

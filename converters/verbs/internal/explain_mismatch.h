@@ -17,6 +17,10 @@ namespace ckpt {
 // kUnsupported.
 Status RefuseQuantised(const ModelSource& model, std::span<const GlobalTensor> tensors);
 
+// A weight that is stored as codes beside its scales, by the names that quantisation methods give to
+// these. Null: there is none.
+[[nodiscard]] const GlobalTensor* FindQuantised(std::span<const GlobalTensor> tensors);
+
 // Far more layers or experts than the tensors can have: to look for their names in every form would
 // take minutes. `tensors` are those that may be of the model. Errors: kShapeMismatch.
 Status RefuseCounts(const ModelSource& model, std::span<const GlobalTensor> tensors);

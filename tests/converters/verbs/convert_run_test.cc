@@ -116,6 +116,27 @@ TEST_F(ConvertRunTest, RefusesPartsOfARun) {
   EXPECT_THAT(PrepareConversion(PosixStorage(), rounded), FailsWith(ErrorKind::kUsage));
 }
 
+// Moments, counters and exact weights are of use with all their digits only, also where nothing says
+// which tensors these are but their keys.
+TEST_F(ConvertRunTest, CastsNoOptimizerUnderItsOwnKeys) {
+  const std::vector<Path> sources = {
+      RunOf("fsdp_dtensor", "dense_fsdp2"), RunOf("fsdp_dtensor", "fully_shard2"),
+      RunOf("torch_dist", "opt_fully_reshardable_dp1_core016"),
+      RunOf("torch_dist", "opt_dp_reshardable_tp2dp2_core016"), RunOf("dcp", "pt_training")};
+  for (const Path& source : sources) {
+    for (const char* to : {"hdf5", "torch_save", "dcp", "safetensors"}) {
+      SCOPED_TRACE(source.string() + " to " + to);
+      ConvertOptions options = Between("", to, source, "cast");
+      options.dtype = DType::kBfloat16;
+      const auto refused = PrepareConversion(PosixStorage(), options);
+      ASSERT_THAT(refused, FailsWith(ErrorKind::kUsage));
+      EXPECT_THAT(refused.status().first().message, HasSubstr("--dtype is for weights"));
+      options.model.drop = {"*optim*"};
+      EXPECT_THAT(PrepareConversion(PosixStorage(), options), IsOk());
+    }
+  }
+}
+
 TEST_F(ConvertRunTest, DependsOnNeitherThreadsNorBudget) {
   ConvertOptions options = ToTorchDist(RunOf("fsdp_dtensor", "moe_ep2_fsdp4"));
   options.files = 2;

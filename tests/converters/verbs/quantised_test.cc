@@ -12,6 +12,7 @@ namespace {
 
 using testing::Content;
 using testing::ConvertTest;
+using testing::FailsWith;
 using ::testing::HasSubstr;
 using testing::IsOk;
 using ::testing::Not;
@@ -91,6 +92,17 @@ TEST_P(QuantisedTest, StaysQuantisedWhereNothingIsRenamed) {
     EXPECT_EQ(copy->dtype, tensor.dtype) << tensor.key;
   }
   EXPECT_THAT(ContentOf("config.json", options.target), HasSubstr("quantization_config"));
+}
+
+// Rounded scales stand for other weights, and no longer are what their configuration says.
+TEST_P(QuantisedTest, IsCastAfterItWasDecodedOnly) {
+  ConvertOptions options = Between("", "hdf5", Golden(GetParam()), "cast.h5");
+  options.dtype = DType::kFloat16;
+  const auto refused = PrepareConversion(PosixStorage(), options);
+  ASSERT_THAT(refused, FailsWith(ErrorKind::kUsage));
+  EXPECT_THAT(refused.status().first().message, HasSubstr("--dtype is for weights"));
+  options.to.naming = "hf";
+  EXPECT_THAT(PrepareConversion(PosixStorage(), options), IsOk());
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, QuantisedTest, ::testing::ValuesIn(QuantisedCases()),
