@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -168,8 +169,12 @@ Result<ConvertReport> RunWorker(Storage& storage, const PreparedConversion& prep
   const std::size_t shares = CountShares(prepared.plan.write);
   const auto workers = static_cast<std::size_t>(options.worker->count);
   if (prepared.plan.write.compression && shares < workers) {
+    std::set<std::uint32_t> files;
+    for (const WriteItem& item : prepared.plan.write.items) files.insert(item.file);
     return Error(ErrorKind::kUsage, "more workers than can share a compressed conversion")
-        .Expected(fmt::format("at most {}: each file is written by one worker", shares))
+        .Expected(fmt::format("at most {}: one worker writes all of a file, and the tensors lie in "
+                              "{} files",
+                              shares, files.size()))
         .Actual(fmt::format("{} workers", workers))
         .Hint("ckpt-convert --files makes more files, where the format has several");
   }

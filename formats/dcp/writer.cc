@@ -204,10 +204,14 @@ std::string SaveId(std::string_view keys) {
                      hex.substr(17, 3), hex.substr(20, 12));
 }
 
-Result<std::uint64_t> TotalBytes(const std::vector<TargetTensor>& tensors) {
+// Of the items, and of what stands around their elements.
+Result<std::uint64_t> TotalBytes(const std::vector<TargetTensor>& tensors,
+                                 std::span<const Bytes> known) {
   std::uint64_t total = 0;
+  for (const Bytes& item : known) total += item.size();
   for (const TargetTensor& tensor : tensors) {
-    CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
+    CKPT_RETURN_IF_ERROR(CountBytes(tensor.shape, tensor.dtype).status());
+    const std::uint64_t bytes = MeasureItem(tensor.dtype, tensor.shape).size_bytes;
     if (!CheckedAdd(total, bytes, &total)) {
       return Error(ErrorKind::kResource, "the checkpoint's size overflows 64 bits");
     }
@@ -263,18 +267,29 @@ Sizes SizesOf(const WriterOptions& options, std::uint64_t total_bytes) {
           .chunk_bytes = std::min(max_chunk_bytes, file_bytes)};
 }
 
-// Objects, and tensors whose elements are known.
-void PlaceKnown(const WriterOptions& options, FileLayout& layout, WritePlan& plan,
-                MetadataRest& rest) {
+// Of objects, and of tensors whose elements are known.
+std::vector<Bytes> KnownItems(const WriterOptions& options) {
+  std::vector<Bytes> items;
   for (const PickledEntry& object : options.objects) {
-    Bytes item = torch_save::ObjectItem(object.value.pickle, object.value.storages);
+    items.push_back(torch_save::ObjectItem(object.value.pickle, object.value.storages));
+  }
+  for (const MemoryTensor& tensor : options.known_tensors) items.push_back(WholeItem(tensor));
+  return items;
+}
+
+// `items`: those of KnownItems.
+void PlaceKnown(const WriterOptions& options, std::vector<Bytes> items, FileLayout& layout,
+                WritePlan& plan, MetadataRest& rest) {
+  auto next = items.begin();
+  for (const PickledEntry& object : options.objects) {
+    Bytes item = std::move(*next++);
     const auto [file, offset] = layout.Place(0, item.size());
     rest.objects.push_back(
         {.key = object.key, .file = file, .offset_bytes = offset, .size_bytes = item.size()});
     plan.literals.push_back({.file = file, .offset_bytes = offset, .bytes = std::move(item)});
   }
   for (const MemoryTensor& tensor : options.known_tensors) {
-    Bytes item = WholeItem(tensor);
+    Bytes item = std::move(*next++);
     const auto [file, offset] = layout.Place(0, item.size());
     rest.known_tensors.push_back({.key = tensor.key,
                                   .dtype = tensor.dtype,
@@ -361,17 +376,18 @@ Result<WritePlan> PlanDcp(std::vector<TargetTensor> tensors, const WriterOptions
   plan.tensors = std::move(tensors);
   plan.known_tensors = DescribeKnown(options.known_tensors);
 
-  CKPT_ASSIGN_OR_RETURN(const std::uint64_t total_bytes, TotalBytes(plan.tensors));
   for (const MemoryTensor& tensor : options.known_tensors) {
     CKPT_RETURN_IF_ERROR(CheckValues(tensor));
   }
   CKPT_ASSIGN_OR_RETURN(const std::set<std::string_view> keys, KeysOf(plan.tensors, options));
 
+  std::vector<Bytes> known = KnownItems(options);
+  CKPT_ASSIGN_OR_RETURN(const std::uint64_t total_bytes, TotalBytes(plan.tensors, known));
   const Sizes sizes = SizesOf(options, total_bytes);
   FileLayout layout(sizes.file_bytes, sizes.max_files, plan);
   MetadataRest rest;
   rest.flattened = options.flattened;
-  PlaceKnown(options, layout, plan, rest);
+  PlaceKnown(options, std::move(known), layout, plan, rest);
   PlaceTensors(options, sizes.chunk_bytes, layout, plan);
   DescribeKeys(keys, options, rest);
   AddMetadata(options, std::move(rest), plan);

@@ -108,6 +108,25 @@ TEST(PlanDcpTest, OpensAFileWhenMoreThanHalfOfAnItemIsTooMuch) {
   EXPECT_EQ(num_data_files(item_bytes + item_bytes / 2 - 1), 2U);
 }
 
+// Objects, and what stands around small tensors, are bytes like others.
+TEST(PlanDcpTest, MakesFilesOfLikeSizes) {
+  PickledEntry large = Object("large");
+  large.value.pickle.resize(20000);
+  std::vector<TargetTensor> tensors;
+  for (char name = 'a'; name < 'u'; ++name) {
+    tensors.push_back({std::string(1, name), DType::kFloat32, {16}});
+  }
+  const auto plan = PlanDcp(tensors, {.objects = {large}, .files = 3});
+  ASSERT_THAT(plan, IsOk());
+  ASSERT_EQ(plan->files.size(), 4U);
+  std::uint64_t bytes = 0;
+  for (std::size_t f = 0; f < 3; ++f) bytes += plan->files[f].size_bytes;
+  for (std::size_t f = 0; f < 3; ++f) {
+    EXPECT_GT(plan->files[f].size_bytes, bytes / 6) << f;
+    EXPECT_LT(plan->files[f].size_bytes, bytes / 2) << f;
+  }
+}
+
 TEST(PlanDcpTest, MakesNoMoreFilesThanAskedFor) {
   std::vector<TargetTensor> tensors;
   for (const char* key : {"a", "b", "c", "d", "e"}) tensors.push_back({key, DType::kInt8, {900}});
