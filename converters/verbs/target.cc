@@ -49,18 +49,29 @@ std::vector<std::string> NamingsFor(const Format& container, const layout::Layou
   return namings;
 }
 
+// The format that is written under this naming if nothing else is asked for; empty: none.
+std::string_view WrittenFormatNamed(std::string_view naming) {
+  const auto found = std::ranges::find_if(Formats(), [&](const Format* format) {
+    return format->usual_naming == naming && format->plan_weights != nullptr;
+  });
+  return found == Formats().end() ? std::string_view() : (*found)->name;
+}
+
 Result<const layout::Naming*> FindNaming(const Target& target, const ModelSource& model) {
   const std::string asked = target.NamingInUse();
   const std::vector<std::string> namings = NamingsIn(*target.container, *model.family);
   if (std::ranges::find(namings, asked) != namings.end()) return model.family->FindNaming(asked);
   const bool is_asked = !target.naming.empty();
+  const std::string_view usual = is_asked ? WrittenFormatNamed(asked) : std::string_view();
   const std::vector<std::string> possible = NamingsFor(*target.container, *model.family);
   return Error(is_asked ? ErrorKind::kUsage : ErrorKind::kUnsupported,
                fmt::format("this model in a {} checkpoint cannot have the naming {}",
                            target.container->name, asked))
       .Expected(possible.empty() ? "a layout table that describes it"
                                  : fmt::format("{}", fmt::join(possible, " or ")))
-      .Hint(is_asked || possible.empty() ? "" : "ckpt-convert --naming NAME chooses it");
+      .Hint(!usual.empty()                 ? fmt::format("ckpt-convert --to {} writes it", usual)
+            : is_asked || possible.empty() ? ""
+                                           : "ckpt-convert --naming NAME chooses it");
 }
 
 }  // namespace
