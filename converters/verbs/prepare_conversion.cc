@@ -52,6 +52,7 @@ Result<std::string> IdentifySource(Storage& storage, const ModelSource& model) {
 // When the target is replaced, the source must not be removed with it. And side files must not be
 // taken from the result.
 Status CheckPaths(const ConvertOptions& options, const ModelSource& model) {
+  if (options.target.empty()) return Error(ErrorKind::kUsage, "the target's name is empty");
   const Path target = CanonicalPath(options.target);
   const auto refuse = [&](std::string_view rule) {
     return Error(ErrorKind::kUsage, rule)

@@ -429,6 +429,12 @@ class PosixStorageImpl final : public Storage {
     while (true) {
       Descriptor fd = OpenDescriptor(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
       if (fd.get() < 0 && (errno == ENOTDIR || errno == ELOOP)) {
+        CKPT_ASSIGN_OR_RETURN(const FileStat stat, Stat(directory));
+        if (stat.type == FileType::kOther) {
+          return Error(ErrorKind::kAlreadyExists, "a device or a pipe has the directory's name")
+              .File(directory.string())
+              .Hint("choose another name");
+        }
         return Error(ErrorKind::kAlreadyExists, "a link or a file has the directory's name")
             .File(directory.string())
             .Hint("remove it yourself if it is not needed");

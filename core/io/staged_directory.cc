@@ -121,7 +121,9 @@ Result<bool> StagedDirectory::CheckTargetFile() {
   if (stat.type == FileType::kMissing) return false;
   if (stat.type != FileType::kRegular) {
     return Error(ErrorKind::kAlreadyExists,
-                 "the target is to be a file, and a directory has its name")
+                 stat.type == FileType::kDirectory
+                     ? "the target is to be a file, and a directory has its name"
+                     : "the target is to be a file, and a device or a pipe has its name")
         .File(target_.string())
         .Hint("choose another name");
   }

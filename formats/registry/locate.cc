@@ -169,6 +169,7 @@ bool StandsForItsDirectory(std::string_view name) {
 
 Result<CheckpointLocation> LocateCheckpoint(Storage& storage, const Path& path,
                                             std::optional<std::int64_t> iteration) {
+  if (path.empty()) return Error(ErrorKind::kUsage, "the checkpoint's name is empty");
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
   switch (stat.type) {
     case FileType::kMissing:

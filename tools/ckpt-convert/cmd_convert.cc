@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/exec/task_pool.h"
 #include "core/io/disk_space.h"
@@ -35,10 +36,39 @@ std::uint64_t PeakRssBytes() {
   return 0;
 }
 
+// Which tensors the target shows where they lie; the plan has none of these.
+std::string PrintLinks(const PreparedConversion& prepared) {
+  std::string out = fmt::format("{} in {} tensors are linked, and nothing is copied\n",
+                                FormatByteSize(prepared.target_bytes), prepared.target_tensors);
+  for (const auto& [key, boxes] : prepared.links) {
+    out += fmt::format("linked  {}\n", EscapeControls(key));
+    for (const LinkedBox& link : boxes) {
+      out += fmt::format("          <- {} [{}, +{})  {}\n", EscapeControls(link.file),
+                         link.offset_bytes, link.size_bytes, FormatBox(link.box));
+    }
+  }
+  return out;
+}
+
+void WriteLinksJson(const PreparedConversion& prepared, JsonWriter& json) {
+  json.Key("links").BeginArray();
+  for (const auto& [key, boxes] : prepared.links) {
+    json.BeginObject().Key("key").Text(key).Key("chunks").BeginArray();
+    for (const LinkedBox& link : boxes) {
+      json.BeginObject().Key("file").Text(link.file).Key("offset").Int(link.offset_bytes);
+      json.Key("length").Int(link.size_bytes);
+      json.Key("offsets").Ints(link.box.offsets).Key("sizes").Ints(link.box.sizes).End();
+    }
+    json.End().End();
+  }
+  json.End();
+}
+
 ExitCode PrintPlanOnly(const PreparedConversion& prepared, const ConvertCommand& command,
                        Streams& streams) {
   const CheckpointIndex& index = prepared.model.source().index();
   if (!command.common.json) {
+    if (command.options.link) streams.out.Write(PrintLinks(prepared));
     streams.out.Write(PrintPlan(prepared.plan, index));
     if (prepared.parity_files != 0) {
       streams.out.Write(fmt::format("parity  {} files, one for every {} of those above\n",
@@ -49,6 +79,7 @@ ExitCode PrintPlanOnly(const PreparedConversion& prepared, const ConvertCommand&
   JsonWriter json(1);
   json.BeginObject().Key("ok").Bool(true);
   WritePlanJson(prepared.plan, index, json);
+  if (command.options.link) WriteLinksJson(prepared, json);
   if (prepared.parity_files != 0) {
     json.Key("parity").BeginObject().Key("group").Int(command.options.parity_group);
     json.Key("files").Int(prepared.parity_files).End();

@@ -147,12 +147,14 @@ Status ShowObject(const ListedCheckpoint& checkpoint, const ObjectEntry& object,
   return OkStatus();
 }
 
-Status NoSuchKey(const CheckpointIndex& index, const std::string& key) {
+Status NoSuchKey(const ListedCheckpoint& checkpoint, const std::string& key) {
+  const CheckpointIndex& index = checkpoint.source->index();
   std::vector<std::string> keys;
   for (const GlobalTensor& tensor : index.tensors()) keys.push_back(tensor.key);
   for (const ObjectEntry& object : index.objects()) keys.push_back(object.key);
   const std::string nearest = NearestMatch(key, keys);
   return Error(ErrorKind::kNotFound, "no tensor or object of this name")
+      .File(checkpoint.path.string())
       .Tensor(key)
       .Hint(nearest.empty() ? "" : "did you mean " + Quote(nearest) + "?");
 }
@@ -168,7 +170,7 @@ Result<ExitCode> RunShow(const ListedCheckpoint& checkpoint, const ShowOptions& 
     CKPT_RETURN_IF_ERROR(ShowObject(checkpoint, *object, options, streams));
   } else {
     CKPT_RETURN_IF_ERROR(index.CheckDeliverable(options.key));
-    return NoSuchKey(index, options.key);
+    return NoSuchKey(checkpoint, options.key);
   }
   return ExitCode::kDone;
 }

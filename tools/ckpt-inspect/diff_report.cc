@@ -131,13 +131,17 @@ void PrintDifferences(const Differences& findings, cli::Streams& streams) {
           ? "they are stored"
           : fmt::format("a {} under the names of A ({})", comparison.run ? "training run" : "model",
                         comparison.naming);
+  const std::string settings =
+      comparison.run && !comparison.run->different.empty()
+          ? fmt::format(", settings that differ: {}", comparison.run->different.size())
+          : std::string();
   const std::string_view verdict = findings.has_differences() ? "different"
                                    : findings.misses_run()    ? "not known to be equal"
                                                               : "equal";
   streams.out.Write(
-      fmt::format("{}: {} tensors compared as {}; different: {}, only in A: {}, only in B: {}\n",
+      fmt::format("{}: {} tensors compared as {}; different: {}, only in A: {}, only in B: {}{}\n",
                   verdict, findings.num_tensors(), compared, findings.different.size(),
-                  comparison.a.only.size(), comparison.b.only.size()));
+                  comparison.a.only.size(), comparison.b.only.size(), settings));
 }
 
 }  // namespace ckpt::inspect

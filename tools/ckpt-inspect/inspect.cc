@@ -1,6 +1,7 @@
 #include "tools/ckpt-inspect/inspect.h"
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -25,6 +26,13 @@ namespace ckpt::inspect {
 namespace {
 
 constexpr std::size_t kMaxTalk = 20;  // findings that other verbs print; `verify` lists all
+
+// With a tolerance that is no number, or no end, everything would be equal or nothing.
+std::string RefuseTolerance(const std::string& word) {
+  double value = 0;
+  const bool is_number = CLI::detail::lexical_cast(word, value);
+  return is_number && std::isfinite(value) && value >= 0 ? "" : "a tolerance is a number >= 0";
+}
 
 // One parse of the command line: the options, and the verb that it chose.
 class CommandLine {
@@ -252,10 +260,10 @@ void CommandLine::AddDiff() {
       ->required()
       ->option_text(" ");
   verb.add_option("--atol", atol_, "Equal if |a - b| <= ATOL + RTOL * |b| [equal bits]")
-      ->check(CLI::NonNegativeNumber)
+      ->check(RefuseTolerance)
       ->option_text("ATOL");
   verb.add_option("--rtol", rtol_, "The part of it that grows with |b| [equal bits]")
-      ->check(CLI::NonNegativeNumber)
+      ->check(RefuseTolerance)
       ->option_text("RTOL");
   verb.add_option("--match", diff_.match, "Only keys that match this pattern, in A's terms")
       ->check(cli::RefuseEmpty)

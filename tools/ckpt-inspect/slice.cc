@@ -42,18 +42,28 @@ Result<std::int64_t> ParseIndex(std::string_view text) {
   return value;
 }
 
-// The end of a range that `text` names: counted from the dim's end if negative, clipped to the dim.
+// The end of a range that `text` names: counted from the dim's end if negative.
 Result<std::int64_t> ParseBound(std::string_view text, std::int64_t size, std::int64_t if_empty) {
   if (text.empty()) return if_empty;
   CKPT_ASSIGN_OR_RETURN(const std::int64_t value, ParseIndex(text));
-  // A negative number below -size clips to 0. The sum cannot wrap, because size is not negative.
-  return std::clamp<std::int64_t>(value < 0 ? value + size : value, 0, size);
+  // The sum cannot wrap, because size is not negative.
+  return value < 0 ? value + size : value;
 }
 
-Status AddRange(const std::vector<std::string_view>& ends, std::int64_t size, Slice& slice) {
-  CKPT_ASSIGN_OR_RETURN(const std::int64_t begin, ParseBound(ends[0], size, 0));
-  CKPT_ASSIGN_OR_RETURN(const std::int64_t end, ParseBound(ends[1], size, size));
+Status AddRange(const std::vector<std::string_view>& ends, std::size_t dim, std::int64_t size,
+                Slice& slice) {
+  CKPT_ASSIGN_OR_RETURN(const std::int64_t from, ParseBound(ends[0], size, 0));
+  CKPT_ASSIGN_OR_RETURN(const std::int64_t to, ParseBound(ends[1], size, size));
+  const std::int64_t begin = std::clamp<std::int64_t>(from, 0, size);
+  const std::int64_t end = std::clamp<std::int64_t>(to, 0, size);
   const std::int64_t length = std::max<std::int64_t>(0, end - begin);
+  // 2:2 and 4:2 are empty as in numpy, whatever the dim.
+  const bool is_outside = from < to || from >= size || to < 0;
+  if (length == 0 && size > 0 && is_outside) {
+    return Error(ErrorKind::kOutOfRange, fmt::format("range outside dim {}", dim))
+        .Expected(fmt::format("a part of 0:{}", size))
+        .Actual(fmt::format("{}:{}", ends[0], ends[1]));
+  }
   slice.box.offsets.push_back(begin);
   slice.box.sizes.push_back(length);
   slice.dims.push_back(length);
@@ -89,7 +99,7 @@ Result<Slice> ParseSlice(std::string_view text, DimsView shape) {
         dim < entries.size() ? Split(entries[dim], ':') : std::vector<std::string_view>(2);
     if (ends.size() > 2) return NotASlice(text).Hint("steps are not supported");
     CKPT_RETURN_IF_ERROR(ends.size() == 1 ? AddIndex(ends[0], dim, shape[dim], slice)
-                                          : AddRange(ends, shape[dim], slice));
+                                          : AddRange(ends, dim, shape[dim], slice));
   }
   return slice;
 }

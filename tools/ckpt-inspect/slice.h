@@ -19,7 +19,7 @@ struct Slice {
 // ranges are clipped to the dim, and negative numbers count from its end.
 //
 // Errors: kUsage (not of this form, a step, more entries than dims), kOutOfRange (an integer index
-// outside its dim).
+// outside its dim, or all of a range that has any).
 Result<Slice> ParseSlice(std::string_view text, DimsView shape);
 
 }  // namespace ckpt::inspect

@@ -35,6 +35,16 @@ TEST(ParseSliceTest, RefusesAnIndexOutside) {
   EXPECT_THAT(ParseSlice("-6", Dims{5}), FailsWith(ErrorKind::kOutOfRange));
 }
 
+TEST(ParseSliceTest, RefusesARangeOutside) {
+  for (const char* text : {"0,5:9", "0,9:", "0,-9:-4", "0,:-7"}) {
+    const auto slice = ParseSlice(text, Dims{1, 4});
+    ASSERT_THAT(slice, FailsWith(ErrorKind::kOutOfRange)) << text;
+    EXPECT_EQ(slice.status().first().message, "range outside dim 1");
+    EXPECT_EQ(slice.status().first().expected, "a part of 0:4");
+  }
+  EXPECT_EQ(ParseSlice("2:7", Dims{0})->dims, (Dims{0})) << "there is no other part";
+}
+
 TEST(ParseSliceTest, RefusesWhatIsNoSlice) {
   for (const char* text : {"a", "0:4:2", "0,0", "1.5", ",", "99999999999999999999"}) {
     EXPECT_THAT(ParseSlice(text, Dims{5}), FailsWith(ErrorKind::kUsage)) << text;
