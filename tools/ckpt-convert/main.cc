@@ -335,6 +335,12 @@ Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& com
     }
     const std::string from = pair.substr(0, equals);
     CKPT_RETURN_IF_ERROR(CheckRewrite(from, pair.substr(equals + 1)).While("reading --rename"));
+    if (options.model.rename.contains(from)) {
+      return Error(ErrorKind::kUsage, "several --rename are for one key")
+          .Expected("one")
+          .Actual(fmt::format("{} and {}", options.model.rename.at(from), pair.substr(equals + 1)))
+          .Tensor(from);
+    }
     options.model.rename[from] = pair.substr(equals + 1);
   }
   return OkStatus();

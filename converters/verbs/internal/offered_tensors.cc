@@ -9,6 +9,9 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "core/base/glob.h"
 #include "core/base/quote.h"
 #include "core/base/wildcard.h"
@@ -28,32 +31,40 @@ bool IsChosen(const OpenModelOptions& options, std::string_view key) {
   return options.only.empty() || MatchesAny(options.only, key);
 }
 
+// Of tensors and objects: options that choose entries take both.
+std::vector<std::string> KeysOf(const CheckpointIndex& index) {
+  std::vector<std::string> keys;
+  for (const GlobalTensor& tensor : index.tensors()) keys.push_back(tensor.key);
+  for (const ObjectEntry& object : index.objects()) keys.push_back(object.key);
+  return keys;
+}
+
 // A pattern that has no effect is an error, because it is probably mistyped.
 Status CheckPatterns(const OpenModelOptions& options, const CheckpointIndex& index) {
   Status status;
+  const std::vector<std::string> keys = KeysOf(index);
   for (const std::string& pattern : options.only) {
-    const bool chooses = std::ranges::any_of(index.tensors(), [&](const GlobalTensor& tensor) {
-      return MatchesGlob(pattern, tensor.key);
-    });
-    if (!chooses) status.Add(NoTensorMatches("--only", pattern, index));
+    const bool chooses = std::ranges::any_of(
+        keys, [&](const std::string& key) { return MatchesGlob(pattern, key); });
+    if (!chooses) status.Add(NoKeyMatches("--only", pattern, keys));
   }
   if (!status.ok()) return status;
   for (const std::string& pattern : options.drop) {
-    const GlobalTensor* named = nullptr;
+    const std::string* named = nullptr;
     bool drops = false;
-    for (const GlobalTensor& tensor : index.tensors()) {
-      if (!MatchesGlob(pattern, tensor.key)) continue;
-      named = &tensor;
-      drops = drops || IsChosen(options, tensor.key);
+    for (const std::string& key : keys) {
+      if (!MatchesGlob(pattern, key)) continue;
+      named = &key;
+      drops = drops || IsChosen(options, key);
     }
     if (drops) continue;
     if (named == nullptr) {
-      status.Add(NoTensorMatches("--drop", pattern, index));
+      status.Add(NoKeyMatches("--drop", pattern, keys));
     } else {
-      status.Add(Error(ErrorKind::kUsage, "--drop removes nothing that --only chooses")
-                     .Actual(Quote(pattern))
-                     .Hint("ckpt-convert --only leaves out " + named->key +
-                           " already: remove this --drop"));
+      status.Add(
+          Error(ErrorKind::kUsage, "--drop removes nothing that --only chooses")
+              .Actual(Quote(pattern))
+              .Hint("ckpt-convert --only leaves out " + *named + " already: remove this --drop"));
     }
   }
   return status;
@@ -100,6 +111,47 @@ std::string WithoutWrappers(std::string_view key) {
   return name;
 }
 
+Status CheckRenamed(const OpenModelOptions& options, const CheckpointIndex& index) {
+  std::set<std::string> unused;
+  for (const auto& [from, to] : options.rename) unused.insert(from);
+  std::map<std::string, std::string> taken;  // new key → the source's
+  for (const std::string& key : KeysOf(index)) {
+    if (MatchesAny(options.drop, key) || !IsChosen(options, key)) continue;
+    std::vector<std::string> patterns;
+    for (const auto& [from, to] : options.rename) {
+      const bool is_pattern = from.find('*') != std::string::npos;
+      if (is_pattern && Rewrite(from, to, key)) patterns.push_back(Quote(from));
+    }
+    const bool is_named = options.rename.contains(key);
+    if (!is_named && patterns.size() > 1) {
+      return Error(ErrorKind::kUsage, "several --rename are for one key")
+          .Tensor(key)
+          .Expected("one")
+          .Actual(fmt::format("{}", fmt::join(patterns, " and ")));
+    }
+    const std::optional<RenamedKey> renamed = Renamed(options, key);
+    if (renamed) unused.erase(renamed->pattern);
+    if (renamed && renamed->key.empty() && !key.empty()) {
+      return Error(ErrorKind::kUsage, "--rename leaves nothing of a key").Tensor(key);
+    }
+    const auto [other, is_new] = taken.emplace(renamed ? renamed->key : key, key);
+    if (is_new) continue;
+    return Error(ErrorKind::kUsage, "--rename gives two keys of the source one name")
+        .Tensor(other->first)
+        .Actual(fmt::format("{} and {}", Quote(other->second), Quote(key)));
+  }
+  if (unused.empty()) return OkStatus();
+  const std::string& pattern = *unused.begin();
+  const bool is_known = std::ranges::any_of(KeysOf(index), [&](const std::string& key) {
+    return key == pattern || Rewrite(pattern, pattern, key);
+  });
+  return Error(ErrorKind::kUsage,
+               is_known ? "nothing to rename: the keys that it matches are left out, or renamed "
+                          "by their own --rename"
+                        : "nothing to rename: the source has no such key")
+      .Actual(Quote(pattern));
+}
+
 }  // namespace
 
 std::optional<std::string> KeyInTarget(const OpenModelOptions& options, const std::string& key) {
@@ -111,9 +163,10 @@ std::optional<std::string> KeyInTarget(const OpenModelOptions& options, const st
 Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model) {
   if (!options.take_as.empty()) return OfferAs(options.take_as, model.source().index());
   CKPT_RETURN_IF_ERROR(CheckPatterns(options, model.source().index()));
+  if (!options.rename.empty()) {
+    CKPT_RETURN_IF_ERROR(CheckRenamed(options, model.source().index()));
+  }
   Offered offered;
-  std::set<std::string> unused;
-  for (const auto& [from, to] : options.rename) unused.insert(from);
   const auto tensors = model.source().index().tensors();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const bool excluded =
@@ -127,13 +180,8 @@ Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model
     offered.tensors.push_back(tensors[i]);
     offered.positions.push_back(static_cast<std::uint32_t>(i));
     if (const auto renamed = Renamed(options, tensors[i].key)) {
-      unused.erase(renamed->pattern);
       offered.tensors.back().key = renamed->key;
     }
-  }
-  if (!unused.empty()) {
-    return Error(ErrorKind::kUsage, "nothing to rename: the source has no such key")
-        .Actual(Quote(*unused.begin()));
   }
   if (offered.tensors.empty() && !tensors.empty()) {
     return Error(ErrorKind::kUsage, "--only and --drop leave no tensor to convert");

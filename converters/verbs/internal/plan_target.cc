@@ -208,6 +208,25 @@ Status CarryObjects(const Format& target, const OpenModelOptions& options, Model
   return OkStatus();
 }
 
+// Whoever names an object to rename it expects it in the target.
+Status CheckRenamedObjects(const OpenModelOptions& options, const ModelSource& model,
+                           const WeightsRequest& request) {
+  for (const LeftOutEntry& entry : model.left_out) {
+    const auto renamed = options.rename.find(entry.key);
+    const bool is_object = model.source().index().FindObject(entry.key) != nullptr;
+    if (renamed == options.rename.end() || !is_object) continue;
+    const bool is_carried = std::ranges::any_of(
+        request.carried_objects,
+        [&](const CarriedObject& object) { return object.key == renamed->second; });
+    if (is_carried) continue;  // as a text alone
+    return Error(ErrorKind::kUsage, "--rename is for an object that the target does not hold")
+        .File(model.checkpoint->path.string())
+        .Tensor(entry.key)
+        .Actual(entry.why);
+  }
+  return OkStatus();
+}
+
 // Where the target's tensors and objects stood in the source, by their new keys. Renamed ones stand
 // on top.
 void KeepPaths(const Format& target, const OpenModelOptions& options, PreparedConversion& prepared,
@@ -466,6 +485,7 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
   if (target.holds_objects && (target.keeps_objects_apart || !model.family)) {
     CKPT_RETURN_IF_ERROR(CarryObjects(target, options.model, prepared.model, request));
   }
+  CKPT_RETURN_IF_ERROR(CheckRenamedObjects(options.model, model, request));
   if (target.nested_keys != NestedKeys::kNone && !model.family) {
     KeepPaths(target, options.model, prepared, request);
   }

@@ -347,6 +347,46 @@ TEST_F(ConvertTest, LeavesOutConstantsAndKeepsTheOrderOfTheRest) {
             Content(Golden("llama-tied-fp32") / "model.safetensors"));
 }
 
+// Objects have keys as tensors have.
+TEST_F(ConvertTest, ChoosesAndRenamesObjects) {
+  ConvertOptions options = Between("", "dcp", GoldenDir() / "fsdp_dtensor/dense_fsdp2/ckpt", "dcp");
+  options.model.drop = {"checkpoint_version"};
+  options.model.rename = {{"args", "settings"}};
+  ASSERT_THAT(Convert(options), IsOk());
+  const auto written = OpenCheckpoint(PosixStorage(), options.target);
+  ASSERT_THAT(written, IsOk());
+  const CheckpointIndex& index = written->source->index();
+  EXPECT_NE(index.FindObject("settings"), nullptr);
+  EXPECT_EQ(index.FindObject("args"), nullptr);
+  EXPECT_EQ(index.FindObject("checkpoint_version"), nullptr);
+  EXPECT_NE(index.FindObject("iteration"), nullptr);
+  ConvertOptions without = options;
+  without.to.container = *FindFormat("safetensors");
+  without.target = dir_.path() / "safetensors";
+  const auto refused = PrepareConversion(PosixStorage(), without);
+  ASSERT_THAT(refused, FailsWith(ErrorKind::kUsage));
+  EXPECT_EQ(refused.status().first().message,
+            "--rename is for an object that the target does not hold");
+}
+
+TEST_F(ConvertTest, RefusesRenamesThatLoseAKey) {
+  const auto fails = [&](std::map<std::string, std::string> rename) {
+    ConvertOptions options = Between("", "dcp", GoldenDir() / "dcp/dtypes/ckpt", "out");
+    options.model.rename = std::move(rename);
+    const auto prepared = PrepareConversion(PosixStorage(), options);
+    EXPECT_THAT(prepared, FailsWith(ErrorKind::kUsage));
+    return prepared.ok() ? Problem() : prepared.status().first();
+  };
+  EXPECT_EQ(fails({{"alpha.int8", ""}}).message, "--rename leaves nothing of a key");
+  EXPECT_EQ(fails({{"alpha.int8*", "*"}}).tensor, "alpha.int8");
+  const Problem collision = fails({{"alpha.int8", "alpha.uint8"}});
+  EXPECT_EQ(collision.message, "--rename gives two keys of the source one name");
+  EXPECT_EQ(collision.tensor, "alpha.uint8");
+  EXPECT_EQ(collision.actual, R"("alpha.int8" and "alpha.uint8")");
+  EXPECT_EQ(fails({{"alpha.*", "a.*"}, {"*.int8", "b.*"}}).message,
+            "several --rename are for one key");
+}
+
 // A pattern that is mistyped would be obeyed by doing nothing.
 TEST_F(ConvertTest, RefusesPatternsThatMatchNothing) {
   const auto fails = [&](const auto& set) {
