@@ -16,6 +16,7 @@
 #include "core/base/warning.h"
 #include "core/checkpoint/validate.h"
 #include "core/layout/find_value.h"
+#include "core/io/path.h"
 #include "core/manifest/read_manifest.h"
 
 namespace ckpt {
@@ -249,11 +250,31 @@ layout::Configuration ModelSource::layout_config() const {
   return all;
 }
 
+namespace {
+
+// Under the source's own keys nothing compares a configuration with the tensors.
+Status RefuseOtherAssets(const Path& given, const Path& own) {
+  return Error(ErrorKind::kUsage,
+               "--hf-assets would replace the configuration that the source has, and tensors that "
+               "keep their keys show no mistake")
+      .File(given.string())
+      .Actual((own / kHfConfigName.data()).string())
+      .Hint("leave ckpt-convert's --hf-assets out, or choose names with --naming");
+}
+
+}  // namespace
+
 Result<ModelSource> TakeAsStored(Storage& storage,
                                  std::shared_ptr<const OpenedCheckpoint> checkpoint,
                                  const OpenModelOptions& options) {
   CKPT_ASSIGN_OR_RETURN(ModelSource model, OpenIntact(storage, std::move(checkpoint)));
-  CKPT_ASSIGN_OR_RETURN(model.assets, FindAssets(storage, *model.checkpoint, options.assets));
+  CKPT_ASSIGN_OR_RETURN(model.assets, FindAssets(storage, *model.checkpoint, {}));
+  if (!options.assets.empty()) {
+    const bool has_other =
+        !model.assets.empty() && CanonicalPath(model.assets) != CanonicalPath(options.assets);
+    if (has_other) return RefuseOtherAssets(options.assets, model.assets);
+    CKPT_ASSIGN_OR_RETURN(model.assets, FindAssets(storage, *model.checkpoint, options.assets));
+  }
   // A repository that is no model by itself, such as an adapter, has other files, too.
   const Format& format = *model.checkpoint->format;
   if (model.assets.empty() && (format.keeps_shards() || !format.assets_directory.empty())) {

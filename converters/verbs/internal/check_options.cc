@@ -1,6 +1,8 @@
 #include "converters/verbs/internal/check_options.h"
 
+#include <initializer_list>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -55,16 +57,33 @@ Status CheckLinkOptions(const ConvertOptions& options, const Target& to) {
   if (options.dtype) return refuse("none can be cast");
   if (options.zstd_level) return refuse("none can be compressed");
   if (options.files != 0 || options.max_shard_bytes != 0) return refuse("it makes one file");
+  if (options.worker || options.finalize) return refuse("there is nothing for workers to share");
+  if (options.resume) return refuse("there is nothing to resume");
   return OkStatus();
 }
 
 Status CheckOptionsAsStored(const ConvertOptions& options, const PreparedConversion& prepared) {
-  if (options.weights_only && HoldsRun(*prepared.model.checkpoint)) {
+  const OpenModelOptions& model = options.model;
+  const std::initializer_list<std::pair<std::string_view, bool>> of_models = {
+      {"--weights-only", options.weights_only},
+      {"--mapping", !model.mapping.empty()},
+      {"--model-type", !model.model_type.empty()},
+      {"--allow-missing", model.allow_missing}};
+  for (const auto& [option, is_asked] : of_models) {
+    if (!is_asked) continue;
     return Error(
                ErrorKind::kUsage,
-               "--weights-only changes nothing: tensors keep the source's keys, whatever they are")
+               fmt::format("{} changes nothing: tensors keep the source's keys, whatever they are",
+                           option))
         .File(prepared.model.checkpoint->path.string())
         .Hint("ckpt-convert --naming takes the model's weights, and --only the keys that it names");
+  }
+  if (!model.assets.empty() && prepared.to.container->is_one_file) {
+    return Error(ErrorKind::kUsage,
+                 "--hf-assets changes nothing: tensors keep the source's keys, and the target is "
+                 "one file")
+        .File(model.assets.string())
+        .Hint("leave ckpt-convert's --hf-assets out, or choose names with --naming");
   }
   return options.dtype ? CheckCastAsStored(prepared.model) : OkStatus();
 }

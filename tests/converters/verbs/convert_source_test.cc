@@ -347,6 +347,48 @@ TEST_F(ConvertTest, LeavesOutConstantsAndKeepsTheOrderOfTheRest) {
             Content(Golden("llama-tied-fp32") / "model.safetensors"));
 }
 
+// What is about a model and its weights has no use where tensors keep their keys.
+TEST_F(ConvertTest, RefusesOptionsOfAModelUnderTheSourcesKeys) {
+  const auto fails = [&](const char* to, const auto& set) {
+    ConvertOptions options = Between("", to, Golden("llama-tied-fp32"), "out");
+    set(options);
+    const auto prepared = PrepareConversion(PosixStorage(), options);
+    EXPECT_THAT(prepared, FailsWith(ErrorKind::kUsage));
+    return prepared.ok() ? std::string() : prepared.status().first().message;
+  };
+  for (const char* to : {"dcp", "hdf5", "torch_save", "safetensors"}) {
+    SCOPED_TRACE(to);
+    EXPECT_THAT(fails(to, [](ConvertOptions& o) { o.model.mapping = "/nonexist"; }),
+                HasSubstr("--mapping changes nothing"));
+    EXPECT_THAT(fails(to, [](ConvertOptions& o) { o.model.model_type = "nope"; }),
+                HasSubstr("--model-type changes nothing"));
+    EXPECT_THAT(fails(to, [](ConvertOptions& o) { o.model.allow_missing = true; }),
+                HasSubstr("--allow-missing changes nothing"));
+    EXPECT_THAT(fails(to, [](ConvertOptions& o) { o.weights_only = true; }),
+                HasSubstr("--weights-only changes nothing"));
+    EXPECT_THAT(fails(to, [](ConvertOptions& o) { o.model.assets = Golden("qwen2-bf16"); }),
+                HasSubstr("--hf-assets would replace the configuration"));
+  }
+}
+
+TEST_F(ConvertTest, RefusesOptionsOfCopiesWithLinks) {
+  const auto fails = [&](const auto& set) {
+    ConvertOptions options = Between("", "hdf5", GoldenDir() / "dcp/shapes/ckpt", "out.h5");
+    options.link = true;
+    set(options);
+    const auto prepared = PrepareConversion(PosixStorage(), options);
+    EXPECT_THAT(prepared, FailsWith(ErrorKind::kUsage));
+    return prepared.ok() ? std::string() : prepared.status().first().message;
+  };
+  EXPECT_THAT(fails([](ConvertOptions& o) { o.worker = WorkerId{.number = 0, .count = 2}; }),
+              HasSubstr("nothing for workers to share"));
+  EXPECT_THAT(fails([](ConvertOptions& o) { o.finalize = true; }),
+              HasSubstr("nothing for workers to share"));
+  EXPECT_THAT(fails([](ConvertOptions& o) { o.resume = true; }), HasSubstr("nothing to resume"));
+  EXPECT_THAT(fails([](ConvertOptions& o) { o.model.assets = Golden("llama-tied-fp32"); }),
+              HasSubstr("--hf-assets changes nothing"));
+}
+
 // Objects have keys as tensors have.
 TEST_F(ConvertTest, ChoosesAndRenamesObjects) {
   ConvertOptions options = Between("", "dcp", GoldenDir() / "fsdp_dtensor/dense_fsdp2/ckpt", "dcp");
