@@ -1,6 +1,8 @@
 #include "formats/registry/stored_run.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <iterator>
 #include <utility>
 
@@ -25,6 +27,25 @@ const RunFormat* HeldRunFormat(const OpenedCheckpoint& checkpoint) {
   return run != nullptr && run->holds_run(checkpoint.source->index()) ? run : nullptr;
 }
 
+// "optimizer.state.0.exp_avg": torch's optimizers number the parameters, and say nothing of their
+// names. No format here reads such a run.
+bool IsOfNumberedParameter(std::string_view key) {
+  constexpr std::string_view kState = "state.";
+  constexpr std::array<std::string_view, 5> kFields = {"step", "exp_avg", "exp_avg_sq",
+                                                       "max_exp_avg_sq", "momentum_buffer"};
+  const std::size_t dot = key.rfind('.');
+  if (dot == std::string_view::npos ||
+      std::ranges::find(kFields, key.substr(dot + 1)) == kFields.end())
+    return false;
+  std::string_view owner = key.substr(0, dot);
+  const std::size_t digits = owner.size() - (owner.find_last_not_of("0123456789") + 1);
+  if (digits == 0) return false;
+  owner.remove_suffix(digits);
+  if (!owner.ends_with(kState)) return false;
+  owner.remove_suffix(kState.size());
+  return owner.empty() || owner.ends_with('.');
+}
+
 }  // namespace
 
 Result<layout::Configuration> ReadRunArgs(const OpenedCheckpoint& checkpoint) {
@@ -46,9 +67,12 @@ bool IsStoredAs(const OpenedCheckpoint& checkpoint, const RunFormat& run) {
 }
 
 bool HoldsOptimizer(const CheckpointIndex& index) {
-  return std::ranges::any_of(Formats(), [&](const Format* format) {
+  const bool is_of_a_run = std::ranges::any_of(Formats(), [&](const Format* format) {
     return format->run != nullptr && format->run->holds_run(index);
   });
+  return is_of_a_run || std::ranges::any_of(index.tensors(), [](const GlobalTensor& tensor) {
+           return IsOfNumberedParameter(tensor.key);
+         });
 }
 
 Result<std::shared_ptr<const OpenedCheckpoint>> SeeParameters(

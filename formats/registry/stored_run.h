@@ -27,7 +27,8 @@ Result<layout::Configuration> ReadRunArgs(const OpenedCheckpoint& checkpoint);
 // Whether the checkpoint holds anything of an optimizer.
 [[nodiscard]] bool HoldsRun(const OpenedCheckpoint& checkpoint);
 
-// Whether any of the tensors and objects is what an optimizer keeps, by their keys under any format.
+// Whether any of the tensors and objects is what an optimizer keeps: by the keys that some format
+// has for it, or those that torch gives to parameters without names.
 [[nodiscard]] bool HoldsOptimizer(const CheckpointIndex& index);
 
 // The checkpoint with a tensor for each parameter and moment of its run (RunFormat::by_parameter):

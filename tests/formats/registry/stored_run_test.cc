@@ -51,6 +51,21 @@ Result<layout::Configuration> ReadArgsElsewhere(const CheckpointSource& /*source
   return layout::Configuration{{"hidden_size", 8}};
 }
 
+TEST(StoredRunTest, AnOptimizerShowsByItsKeys) {
+  const auto holds = [](const std::string& key) {
+    return HoldsOptimizer(InMemory({"model.norm.weight", key}).source->index());
+  };
+  for (const char* key :
+       {"optimizer.state.module.norm.weight.exp_avg", "optim.state.norm.weight.step",
+        "state.0.exp_avg", "opt.state.12.momentum_buffer", "state.0.step"}) {
+    EXPECT_TRUE(holds(key)) << key;
+  }
+  for (const char* key : {"state.0.weight", "mystate.0.step", "layers.0.step", "exp_avg",
+                          "state.exp_avg", "model.state.norm.weight"}) {
+    EXPECT_FALSE(holds(key)) << key;
+  }
+}
+
 TEST(StoredRunTest, IsReadByTheFormatOfTheCheckpoint) {
   constexpr RunFormat kRun = {.weight_key = nullptr,
                               .moment_key = nullptr,
