@@ -15,8 +15,8 @@
 #include "core/base/units.h"
 #include "core/base/warning.h"
 #include "core/checkpoint/validate.h"
-#include "core/layout/find_value.h"
 #include "core/io/path.h"
+#include "core/layout/find_value.h"
 #include "core/manifest/read_manifest.h"
 
 namespace ckpt {
