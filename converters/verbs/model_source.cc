@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "converters/config/hf_config.h"
 #include "converters/families/family_registry.h"
 #include "converters/verbs/internal/explain_mismatch.h"
 #include "converters/verbs/internal/model_configuration.h"
@@ -258,7 +259,7 @@ Status RefuseOtherAssets(const Path& given, const Path& own) {
                "--hf-assets would replace the configuration that the source has, and tensors that "
                "keep their keys show no mistake")
       .File(given.string())
-      .Actual((own / kHfConfigName.data()).string())
+      .Actual((own / std::string(kHfConfigName)).string())
       .Hint("leave ckpt-convert's --hf-assets out, or choose names with --naming");
 }
 
