@@ -34,9 +34,8 @@ bool IsOfNumberedParameter(std::string_view key) {
   constexpr std::array<std::string_view, 5> kFields = {"step", "exp_avg", "exp_avg_sq",
                                                        "max_exp_avg_sq", "momentum_buffer"};
   const std::size_t dot = key.rfind('.');
-  if (dot == std::string_view::npos ||
-      std::ranges::find(kFields, key.substr(dot + 1)) == kFields.end())
-    return false;
+  if (dot == std::string_view::npos) return false;
+  if (std::ranges::find(kFields, key.substr(dot + 1)) == kFields.end()) return false;
   std::string_view owner = key.substr(0, dot);
   const std::size_t digits = owner.size() - (owner.find_last_not_of("0123456789") + 1);
   if (digits == 0) return false;

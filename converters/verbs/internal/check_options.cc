@@ -30,8 +30,7 @@ Status CheckCastAsStored(const ModelSource& model) {
         .File(model.checkpoint->path.string())
         .Hint(
             "ckpt-convert --only takes the keys that it names, and --naming with --weights-only "
-            "the "
-            "model's weights");
+            "the model's weights");
   }
   const GlobalTensor* const quantised = FindQuantised(chosen);
   if (quantised == nullptr) return OkStatus();

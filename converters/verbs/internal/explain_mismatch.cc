@@ -196,16 +196,21 @@ Status UnknownNames(const ModelSource& model, std::span<const GlobalTensor> tens
   const auto missing = std::find_if(problems.begin(), problems.end(), [](const Problem& problem) {
     return problem.kind == ErrorKind::kMissing;
   });
+  std::string_view hint =
+      "weights alone are converted; a training state, or a wrapper around the model, has other "
+      "names: ckpt-convert --mapping FILE describes them";
+  if (model.assets.empty()) {
+    hint =
+        "the source has no config.json, and its arguments may say too little of the model: "
+        "ckpt-convert --hf-assets DIR takes it from a directory";
+  }
   return Error(ErrorKind::kUnmapped, "no tensor of the source has a name of the family")
       .File(model.checkpoint->path.string())
       .Expected(fmt::format("{} and others of {}",
                             missing == problems.end() ? "weights" : missing->tensor,
                             model.family->name))
       .Actual(NameSome(KeysOf(tensors)))
-      .Hint(!rename.empty() ? RenameHint(rename)
-                            : "weights alone are converted; a training state, or a wrapper around "
-                              "the model, has other names: ckpt-convert --mapping FILE describes "
-                              "them");
+      .Hint(rename.empty() ? std::string(hint) : RenameHint(rename));
 }
 
 // Expected and stored size of a dim.
