@@ -7,11 +7,11 @@
 #include "core/base/bytes.h"
 #include "core/base/units.h"
 #include "core/io/git_lfs_pointer.h"
+#include "core/io/range_crc.h"
 #include "formats/torch_save/internal/archive_records.h"
 #include "formats/torch_save/internal/legacy_stream.h"
 #include "formats/torch_save/internal/whole_paths.h"
 #include "formats/zip/reader.h"
-#include "formats/zip/record_crc.h"
 
 namespace ckpt::torch_save {
 namespace {
@@ -108,8 +108,8 @@ Result<TorchContainer> OpenTorchFile(std::shared_ptr<const ReadableFile> file) {
 
 Status VerifyStorage(const TorchContainer& container, const StorageExtent& storage) {
   if (!storage.crc32) return OkStatus();
-  return zip::VerifyRecordCrc(*container.file, storage.name, storage.offset_bytes,
-                              storage.size_bytes, *storage.crc32);
+  return VerifyRangeCrc32(*container.file, "record " + storage.name, storage.offset_bytes,
+                          storage.size_bytes, *storage.crc32);
 }
 
 }  // namespace ckpt::torch_save

@@ -13,8 +13,8 @@
 #include "core/base/units.h"
 #include "core/base/warning.h"
 #include "core/checkpoint/index.h"
+#include "core/io/range_crc.h"
 #include "formats/zip/internal/format.h"
-#include "formats/zip/record_crc.h"
 
 namespace ckpt::zip {
 namespace {
@@ -433,8 +433,8 @@ Result<Bytes> Archive::Read(const Record& record, std::uint64_t max_bytes) const
 
 Status Archive::Verify(const Record& record) const {
   if (!has_checksums_) return OkStatus();
-  return VerifyRecordCrc(*file_, prefix_ + record.name, record.offset_bytes, record.size_bytes,
-                         record.crc32);
+  return VerifyRangeCrc32(*file_, "record " + prefix_ + record.name, record.offset_bytes,
+                          record.size_bytes, record.crc32);
 }
 
 }  // namespace ckpt::zip

@@ -1,4 +1,4 @@
-#include "formats/zip/record_crc.h"
+#include "core/io/range_crc.h"
 
 #include <algorithm>
 #include <memory>
@@ -10,13 +10,13 @@
 #include "core/base/hash.h"
 #include "tests/testing/matchers.h"
 
-namespace ckpt::zip {
+namespace ckpt {
 namespace {
 
 using testing::FailsWith;
 using testing::IsOk;
 
-constexpr std::string_view kContent = "a record of a few bytes";
+constexpr std::string_view kContent = "a range of a few bytes";
 
 // Says whether its bytes are compared with checksums as they are read.
 class SomeFile final : public ReadableFile {
@@ -42,19 +42,19 @@ class SomeFile final : public ReadableFile {
   mutable int reads_ = 0;
 };
 
-TEST(RecordCrcTest, ComparesTheBytesOfTheRecord) {
+TEST(RangeCrcTest, ComparesTheBytesOfTheRange) {
   const SomeFile file(false);
   const std::uint32_t crc32 = Crc32(AsBytes(kContent.substr(2, 6)));
-  EXPECT_THAT(VerifyRecordCrc(file, "r", 2, 6, crc32), IsOk());
-  EXPECT_THAT(VerifyRecordCrc(file, "r", 2, 6, crc32 ^ 1), FailsWith(ErrorKind::kChecksum));
-  EXPECT_THAT(VerifyRecordCrc(file, "r", 3, 6, crc32), FailsWith(ErrorKind::kChecksum));
+  EXPECT_THAT(VerifyRangeCrc32(file, "r", 2, 6, crc32), IsOk());
+  EXPECT_THAT(VerifyRangeCrc32(file, "r", 2, 6, crc32 ^ 1), FailsWith(ErrorKind::kChecksum));
+  EXPECT_THAT(VerifyRangeCrc32(file, "r", 3, 6, crc32), FailsWith(ErrorKind::kChecksum));
 }
 
-TEST(RecordCrcTest, ReadsNothingOfAFileWhoseBytesAreCheckedAnyway) {
+TEST(RangeCrcTest, ReadsNothingOfAFileWhoseBytesAreCheckedAnyway) {
   const SomeFile file(true);
-  EXPECT_THAT(VerifyRecordCrc(file, "r", 2, 6, 0), IsOk());
+  EXPECT_THAT(VerifyRangeCrc32(file, "r", 2, 6, 0), IsOk());
   EXPECT_EQ(file.reads(), 0);
 }
 
 }  // namespace
-}  // namespace ckpt::zip
+}  // namespace ckpt

@@ -1,4 +1,4 @@
-#include "formats/zip/record_crc.h"
+#include "core/io/range_crc.h"
 
 #include <algorithm>
 
@@ -8,10 +8,10 @@
 #include "core/base/hash.h"
 #include "core/base/units.h"
 
-namespace ckpt::zip {
+namespace ckpt {
 
-Status VerifyRecordCrc(const ReadableFile& file, std::string_view record, std::uint64_t offset,
-                       std::uint64_t size_bytes, std::uint32_t expected_crc32) {
+Status VerifyRangeCrc32(const ReadableFile& file, std::string_view what, std::uint64_t offset,
+                        std::uint64_t size_bytes, std::uint32_t expected_crc32) {
   if (file.is_checked()) return OkStatus();
   Bytes block(std::min<std::uint64_t>(size_bytes, kMiB));
   std::uint32_t actual = 0;
@@ -23,10 +23,10 @@ Status VerifyRecordCrc(const ReadableFile& file, std::string_view record, std::u
     done += part.size();
   }
   if (actual == expected_crc32) return OkStatus();
-  return Error(ErrorKind::kChecksum, fmt::format("CRC-32 of record {} differs", record))
+  return Error(ErrorKind::kChecksum, fmt::format("CRC-32 of {} differs", what))
       .File(DescribeRange(file.name(), offset, size_bytes))
       .Expected(Hex32(expected_crc32))
       .Actual(Hex32(actual));
 }
 
-}  // namespace ckpt::zip
+}  // namespace ckpt
