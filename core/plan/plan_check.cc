@@ -252,6 +252,7 @@ std::string HashPlan(const ConversionPlan& plan) {
   }
   if (const auto& late = plan.write.late_bytes) {
     for (const std::uint32_t file : late->files) hash.Number(file);
+    hash.Number(late->uses_crc32 ? 1 : 0);
   }
   for (const WriteLiteral& literal : plan.write.literals) {
     hash.Number(literal.file);

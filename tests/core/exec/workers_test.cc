@@ -256,6 +256,15 @@ TEST_F(WorkersTest, OneOfAnotherPlanIsNamed) {
   EXPECT_THAT(RunWorker(1, 2), FailsWith(ErrorKind::kValueMismatch));
 }
 
+// It journals no checksums, which the other plan writes last.
+TEST_F(WorkersTest, OneOfAPlanWithoutChecksumsIsNamed) {
+  ConversionPlan other = plan_;
+  other.write.late_bytes->uses_crc32 = false;
+  ASSERT_THAT(RunWorker(0, 2), IsOk());
+  ASSERT_THAT(RunWorker({.number = 1, .count = 2}, other), IsOk());
+  EXPECT_THAT(Merge(), FailsWith(ErrorKind::kValueMismatch));
+}
+
 TEST_F(WorkersTest, WhatChangedOnTheDiskIsWrittenAgain) {
   for (const std::int64_t number : {0, 1}) ASSERT_THAT(RunWorker(number, 2), IsOk());
   ASSERT_THAT(Merge(), IsOk());
