@@ -73,6 +73,8 @@ struct WeightsRequest {
   std::string origin = {};
   // Where the elements lie already, by tensor; nothing: they are written. Formats with `can_link`.
   std::optional<std::vector<std::vector<LinkedBox>>> links = {};
+  // Several processes write the files together: nothing in them may depend on what was written.
+  bool is_shared = false;
   bool is_cast = false;  // some tensor has another dtype than it had there
   // What Megatron stores as `args`: names and plain values. Called only for formats that store
   // them.

@@ -178,6 +178,7 @@ Result<WritePlan> PlanAnyTensors(const SavedTensors& saved, TrainingRun run, Car
   WeightsRequest request;
   request.tensors = saved.tensors;
   request.file_name = format.file_in_directory;
+  request.is_shared = true;
   CarriedFiles beside;
   if (format.is_one_file) {
     for (WriteCopy& copy : files.copies) {

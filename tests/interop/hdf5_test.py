@@ -53,6 +53,21 @@ def test_h5py_reads_every_value(name, form, tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["dcp/dtypes", "dcp/fsdp2_tp"])
+def test_h5py_finds_the_checksum_of_every_data_set(name, form, tmp_path):
+    tools.convert("to-hdf5", source_of(name), tmp_path / "out.h5", *FORMS[form])
+    sums = {}
+    for path in sorted(tmp_path.glob("out*.h5")):
+        read = h5py_reads(path)
+        assert read["others"] == []
+        sums.update({f"{path.name}/{of}": is_right for of, is_right in read["checksums"].items()})
+    assert all(sums.values()), sums
+    elements = [of for of in sums if "/tensors/" in of or "/chunks/" in of]
+    # Of a compressed file, those of tensors without dims.
+    assert bool(elements) == (form in ("contiguous", "files") or (form, name) == ("zstd", "dcp/fsdp2_tp")), sums
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_h5dump_reads_it(form, tmp_path):
     if shutil.which("h5dump") is None:
         pytest.skip("no h5dump (Debian: hdf5-tools)")

@@ -126,6 +126,7 @@ struct FlipCase {
   // Parameters share the buffers of an optimizer, which have one checksum each. What they hold is
   // left out with a warning if it is not proved to be the model's.
   bool has_buffers = false;
+  bool has_checksums = false;  // of all elements: none that changed is read
   std::size_t share = 1;  // of the short set's flips one in so many, where a reading takes long
 };
 void PrintTo(const FlipCase& test, std::ostream* os) { *os << test.name; }
@@ -237,16 +238,22 @@ std::vector<FlipCase> Cases() {
       {"DcpSafetensors", Golden("dcp", "hf_plain")},
       {"TorchDist", Golden("torch_dist", "hand_dtypes_core019")},
       {"TorchSave", Golden("dcp", "pt_nested")},
-      {"Hdf5", [](Specimen& s) { MakeFile("hdf5", s, {}); }},
-      {"Hdf5Compressed", [](Specimen& s) { MakeFile("hdf5", s, {.zstd_level = 3}); }},
-      {"OurTorchSave", [](Specimen& s) { MakeFile("torch_save", s, {}); }},
+      {.name = "Hdf5", .make = [](Specimen& s) { MakeFile("hdf5", s, {}); }, .has_checksums = true},
+      {.name = "Hdf5Compressed",
+       .make = [](Specimen& s) { MakeFile("hdf5", s, {.zstd_level = 3}); },
+       .has_checksums = true},
+      {.name = "OurTorchSave",
+       .make = [](Specimen& s) { MakeFile("torch_save", s, {}); },
+       .has_checksums = true},
       {"MegatronRanks", Folder("mp_rank/tp2_pp2")},
       {"VerlRanks", Folder("verl/optimizer")},
       {"Zarr", Foreign(WriteSmallZarr)},
       {.name = "MegatronOptimizer", .make = Foreign(WriteSmallMegatronRun), .has_buffers = true},
       {"TorchRepository", Foreign(WriteSmallTorchRepository)},
       {.name = "Fsdp2Run", .make = Golden("dcp", "fsdp2_adamw"), .share = 8},
-      {"Hdf5Virtual", [](Specimen& s) { MakeFile("hdf5", s, {.files = 2}); }},
+      {.name = "Hdf5Virtual",
+       .make = [](Specimen& s) { MakeFile("hdf5", s, {.files = 2}); },
+       .has_checksums = true},
       {"Hdf5Link", [](Specimen& s) { MakeFile("hdf5", s, {.is_linked = true}); }},
       {"TorchSaveLegacy", Golden("dcp", "pt_legacy")},
   };
@@ -378,6 +385,9 @@ class BitFlipTest : public ::testing::TestWithParam<FlipCase> {
       const bool is_refused = GetParam().has_buffers && reading.errors.contains(key);
       if (differs && !tensors.contains(key) && !is_refused) {
         suite.Fail(fmt::format("{}: changes {}", where, key));
+      }
+      if (differs && GetParam().has_checksums && !reading.errors.contains(key)) {
+        suite.Fail(fmt::format("{}: reads another {}", where, key));
       }
     }
     return is_seen;

@@ -19,11 +19,6 @@ namespace {
 
 constexpr int kMaxGroupDepth = 64;
 
-const Attribute* FindAttribute(const std::vector<Attribute>& attributes, std::string_view name) {
-  const auto found = std::ranges::find(attributes, name, &Attribute::name);
-  return found == attributes.end() ? nullptr : &*found;
-}
-
 class Assembler {
  public:
   Assembler(const DataFiles& files, std::unique_ptr<StructureFile> file)
@@ -41,7 +36,7 @@ class Assembler {
     CKPT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes, ReadAttributes(file, root));
     if (const Attribute* const layout = FindAttribute(attributes, kLayoutAttribute)) {
       CKPT_RETURN_IF_ERROR(CheckLayout(*layout));
-      result_.is_ours = true;
+      result_.is_ours = main_.is_ours = true;
       CKPT_RETURN_IF_ERROR(AddOurGroups(root));
     } else {
       CKPT_RETURN_IF_ERROR(AddGroup(main_.root, root, "", 0));
@@ -77,11 +72,15 @@ class Assembler {
       if ((!is_group && !is_origin) || link.kind != LinkKind::kHard) continue;
       CKPT_ASSIGN_OR_RETURN(const ObjectHeader header, ReadObjectHeader(*main_.file, link.at));
       if (is_origin) {
-        CKPT_ASSIGN_OR_RETURN(const DataSet set, ParseDataSet(*main_.file, header));
+        CKPT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
+                              ReadAttributes(*main_.file, header));
+        CKPT_ASSIGN_OR_RETURN(DataSet set, ParseDataSet(*main_.file, header));
+        CKPT_RETURN_IF_ERROR(TakeChecksum(*main_.file, attributes, set));
         const bool is_text = set.type.kind == TypeKind::kText && set.shape.empty() &&
                              set.segments.size() == 1 && set.segments[0].file.empty();
         if (!is_text) return main_.file->Bad(header.at, "the account of the origin is no text");
         result_.origin = set.segments[0];
+        result_.origin_checksum = set.checksum;
         continue;
       }
       CKPT_RETURN_IF_ERROR(AddGroup(link.at, header, "", 1));
@@ -139,6 +138,7 @@ class Assembler {
     CKPT_ASSIGN_OR_RETURN(DataSet set, ParseDataSet(file, header));
     std::string key = path;
     if (result_.is_ours) {
+      CKPT_RETURN_IF_ERROR(TakeChecksum(file, attributes, set));
       CKPT_ASSIGN_OR_RETURN(key, OwnText(attributes, kKeyAttribute, path));
       // Neither the names of links nor texts have checksums: each proves the other.
       if (LinkNameOf(key) != path) {
@@ -192,6 +192,7 @@ class Assembler {
     object.attribute.name = key;
     object.attribute.type = set.type;
     object.attribute.space = {.is_null = set.is_null, .shape = set.shape};
+    object.checksum = set.checksum;
     if (result_.is_ours) {
       CKPT_ASSIGN_OR_RETURN(object.json_type, OwnText(attributes, kTypeAttribute, "str"));
       CKPT_ASSIGN_OR_RETURN(object.numbers, OwnText(attributes, kNumbersAttribute, ""));

@@ -19,7 +19,8 @@ struct StoredObject {
   Attribute attribute;
   // Of a file that this program wrote: Python's name of the type; the value is JSON then.
   std::string json_type;
-  std::string numbers = {};  // the text of held_numbers.h; empty: none
+  std::string numbers = {};                          // the text of held_numbers.h; empty: none
+  std::shared_ptr<const StoredCrc32> checksum = {};  // of the value; null: unknown
 };
 
 struct Assembled {
@@ -28,7 +29,9 @@ struct Assembled {
   std::unordered_map<std::string, StoredObject> objects;
   bool is_ours = false;  // this program wrote the file
   bool is_part = false;  // and it only holds elements that another one shows
-  Segment origin;        // the text of kOriginName in the first file; of no bytes if there is none
+  // Of the text of kOriginName in the first file; of no bytes if there is none.
+  Segment origin;
+  std::shared_ptr<const StoredCrc32> origin_checksum;  // null: unknown
 };
 
 // What concerns single tensors goes to the index's problems. Errors: those of the structure.

@@ -1,6 +1,8 @@
 #include "formats/hdf5/internal/attribute.h"
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "core/base/checked_math.h"
@@ -10,6 +12,7 @@
 #include "core/tensor/cast.h"
 #include "formats/hdf5/internal/dense_links.h"
 #include "formats/hdf5/internal/global_heap.h"
+#include "formats/hdf5/internal/names.h"
 
 namespace ckpt::hdf5 {
 namespace {
@@ -240,6 +243,32 @@ Result<std::vector<Attribute>> ReadAttributes(StructureFile& file, const ObjectH
     }
   }
   return attributes;
+}
+
+const Attribute* FindAttribute(const std::vector<Attribute>& attributes, std::string_view name) {
+  const auto found = std::ranges::find(attributes, name, &Attribute::name);
+  return found == attributes.end() ? nullptr : &*found;
+}
+
+Status TakeChecksum(const StructureFile& file, const std::vector<Attribute>& attributes,
+                    DataSet& set) {
+  const Attribute* const attribute = FindAttribute(attributes, kCrc32Attribute);
+  if (attribute == nullptr) return OkStatus();
+  const Datatype& type = attribute->type;
+  const bool is_one_number = type.kind == TypeKind::kNumber && type.dtype == DType::kUint32 &&
+                             !type.byte_swapped && attribute->space.shape.empty() &&
+                             attribute->value.size() == sizeof(std::uint32_t);
+  if (!is_one_number) {
+    return file.Bad(attribute->at, "the attribute crc32 is not one unsigned number of 32 bits");
+  }
+  if (set.segments.size() != 1 || !set.segments[0].file.empty()) return OkStatus();
+  const Segment& stored = set.segments[0];
+  CKPT_ASSIGN_OR_RETURN(const std::uint64_t offset, file.OffsetInFile(stored.offset_bytes));
+  set.checksum = std::make_shared<const StoredCrc32>(
+      StoredCrc32{.offset_bytes = offset,
+                  .size_bytes = stored.size_bytes,
+                  .crc32 = LoadLe<std::uint32_t>(attribute->value.data())});
+  return OkStatus();
 }
 
 Result<std::optional<std::string>> TextOf(StructureFile& file, const Attribute& attribute) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/bytes.h"
@@ -26,6 +27,16 @@ struct Attribute {
 
 // Errors: kBadMetadata, kUnsupported.
 Result<std::vector<Attribute>> ReadAttributes(StructureFile& file, const ObjectHeader& header);
+
+// The first of that name; null if there is none. It belongs to `attributes`.
+[[nodiscard]] const Attribute* FindAttribute(const std::vector<Attribute>& attributes,
+                                             std::string_view name);
+
+// Fills in `checksum` of a data set of a file that this program wrote, from its attribute. Another
+// program may have stored the data set again in several pieces: of these, the attribute says
+// nothing. Errors: kBadMetadata (it is not one unsigned number of 32 bits), kOutOfRange.
+Status TakeChecksum(const StructureFile& file, const std::vector<Attribute>& attributes,
+                    DataSet& set);
 
 // The text of a single value, without the padding; nothing if it is no text.
 // Errors: those of ReadHeapObject.

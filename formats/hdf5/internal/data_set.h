@@ -3,6 +3,7 @@
 #define CKPT_FORMATS_HDF5_INTERNAL_DATA_SET_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,6 +47,13 @@ struct Filter {
   std::string name;
 };
 
+// What the attribute kCrc32Attribute says of bytes in the file of the data set.
+struct StoredCrc32 {
+  std::uint64_t offset_bytes = 0;  // in the file
+  std::uint64_t size_bytes = 0;
+  std::uint32_t crc32 = 0;
+};
+
 struct DataSet {
   Datatype type;
   bool is_null = false;  // has no elements and no shape
@@ -56,6 +64,8 @@ struct DataSet {
   std::optional<VirtualLayout> virtual_layout;
   std::vector<Filter> filters;
   Bytes fill;  // one element; empty: zeros
+  // Of its one segment, which is in this file. Null: unknown.
+  std::shared_ptr<const StoredCrc32> checksum;
 };
 
 struct Dataspace {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -15,8 +16,10 @@
 #include <fmt/format.h>
 #include <hdf5.h>
 
+#include "core/base/hash.h"
 #include "core/base/quote.h"
 #include "core/base/thrown.h"
+#include "core/io/range_crc.h"
 #include "formats/hdf5/internal/library.h"
 #include "formats/hdf5/internal/library_type.h"
 #include "formats/hdf5/internal/names.h"
@@ -36,17 +39,20 @@ struct Place {
   std::uint64_t offset_bytes = 0;
   std::uint64_t size_bytes = 0;
   std::string coding;
+  std::optional<std::uint32_t> crc32 = {};  // of all bytes of the data set
 
   // NOLINTNEXTLINE(modernize-use-nullptr)
   friend auto operator<=>(const Place&, const Place&) = default;
 };
 
 std::string Describe(const Place& place) {
-  return fmt::format("{} in {}, {}", FormatBox(Box{place.offsets, place.sizes}),
-                     DescribeRange(place.file, place.offset_bytes, place.size_bytes), place.coding);
+  return fmt::format("{} in {}, {}, {}", FormatBox(Box{place.offsets, place.sizes}),
+                     DescribeRange(place.file, place.offset_bytes, place.size_bytes), place.coding,
+                     place.crc32 ? "CRC-32 " + Hex32(*place.crc32) : "no checksum");
 }
 
-std::vector<Place> PlacesOf(const CheckpointIndex& index, const GlobalTensor& tensor) {
+std::vector<Place> PlacesOf(const CheckpointSource& source, const GlobalTensor& tensor) {
+  const CheckpointIndex& index = source.index();
   std::vector<Place> places;
   for (const Chunk& chunk : index.chunks(tensor)) {
     Box box = index.box(chunk);
@@ -55,7 +61,8 @@ std::vector<Place> PlacesOf(const CheckpointIndex& index, const GlobalTensor& te
                       .file = std::string(index.files()[chunk.file]),
                       .offset_bytes = chunk.offset_bytes,
                       .size_bytes = chunk.size_bytes,
-                      .coding = index.encoding(chunk)});
+                      .coding = index.encoding(chunk),
+                      .crc32 = StatedCrc32(source, chunk)});
   }
   return places;
 }
@@ -83,10 +90,11 @@ std::string TextBy(const Get& get) {
 
 class Prover {
  public:
-  Prover(Storage& storage, const Path& path, const CheckpointIndex& index)
-      : files_(storage, path), index_(index) {}
+  Prover(Storage& storage, const Path& path, const CheckpointSource& strict)
+      : files_(storage, path), strict_(strict), index_(strict.index()) {}
 
   Status Prove(const WritePlan& plan) {
+    has_checksums_ = plan.late_bytes && plan.late_bytes->uses_crc32;
     CKPT_ASSIGN_OR_RETURN(main_, Open(files_.own_name()));
     CKPT_RETURN_IF_ERROR(CheckRoot());
     CKPT_RETURN_IF_ERROR(CheckTensors(TensorsOf(plan)));
@@ -176,9 +184,10 @@ class Prover {
     CKPT_ASSIGN_OR_RETURN(
         const Handle set,
         OpenDataSet(*main_, fmt::format("/{}/{}", kTensorsGroup, LinkNameOf(tensor.key))));
+    const bool has_bytes = H5Dget_offset(set.id()) != HADDR_UNDEF;
     CKPT_RETURN_IF_ERROR(CheckAttributes(
-        set,
-        {{kKeyAttribute, tensor.key}, {kDtypeAttribute, std::string(DTypeName(tensor.dtype))}}));
+        set, {{kKeyAttribute, tensor.key}, {kDtypeAttribute, std::string(DTypeName(tensor.dtype))}},
+        has_bytes ? std::vector<std::string>{kCrc32Attribute} : std::vector<std::string>()));
     CKPT_RETURN_IF_ERROR(CheckElements(*main_, set, tensor.dtype, tensor.shape));
     std::vector<Place> found;
     CKPT_RETURN_IF_ERROR(FindPlaces(*main_, set, tensor, tensor.shape, found));
@@ -186,7 +195,7 @@ class Prover {
     if (indexed == nullptr) {
       return Error(ErrorKind::kMissing, "the result lacks a tensor").File(main_->name());
     }
-    std::vector<Place> expected = PlacesOf(index_, *indexed);
+    std::vector<Place> expected = PlacesOf(strict_, *indexed);
     std::ranges::sort(found);
     std::ranges::sort(expected);
     const auto [e, f] = std::ranges::mismatch(expected, found);
@@ -203,7 +212,7 @@ class Prover {
   }
 
   Status CheckAttributes(const Handle& set, const std::map<std::string, std::string>& expected,
-                         std::string_view may_have = {}) const {
+                         const std::vector<std::string>& may_have) const {
     std::set<std::string> names;
     if (H5Aiterate2(set.id(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, &AddName<H5A_info_t>,
                     &names) < 0) {
@@ -221,7 +230,7 @@ class Prover {
             .Actual(Quote(text));
       }
     }
-    names.erase(std::string(may_have));
+    for (const std::string& name : may_have) names.erase(name);
     if (names.empty()) return OkStatus();
     return Differs(ErrorKind::kValueMismatch, *main_, "an attribute that was not planned")
         .Actual(Quote(*names.begin()));
@@ -247,6 +256,24 @@ class Prover {
     std::string text(H5Tget_size(type.id()), '\0');
     if (H5Aread(attribute.id(), type.id(), text.data()) < 0) return fail();
     return text;
+  }
+
+  // What a data set with bytes of its own says of them.
+  Result<std::optional<std::uint32_t>> ReadCrc32(const LibraryFile& file, const Handle& set) const {
+    if (H5Aexists(set.id(), kCrc32Attribute) <= 0) return std::optional<std::uint32_t>();
+    const Handle attribute(H5Aopen(set.id(), kCrc32Attribute, H5P_DEFAULT));
+    const Handle type(H5Aget_type(attribute.id()));
+    const Handle space(H5Aget_space(attribute.id()));
+    if (H5Tequal(type.id(), H5T_STD_U32LE) <= 0 ||
+        H5Sget_simple_extent_type(space.id()) != H5S_SCALAR) {
+      return Differs(ErrorKind::kDtypeMismatch, file,
+                     "an attribute crc32 that is not one unsigned number of 32 bits");
+    }
+    std::uint32_t crc32 = 0;
+    if (H5Aread(attribute.id(), H5T_NATIVE_UINT32, &crc32) < 0) {
+      return file.Fail("the HDF5 library cannot read the attribute crc32");
+    }
+    return std::optional(crc32);
   }
 
   Status CheckElements(const LibraryFile& file, const Handle& set, DType dtype,
@@ -301,7 +328,12 @@ class Prover {
       place.file = Path(file.name()).filename().string();
       place.offset_bytes = H5Dget_offset(set.id());
       place.size_bytes = H5Dget_storage_size(set.id());
-      if (place.size_bytes != 0) places.push_back(std::move(place));
+      if (place.size_bytes == 0) return OkStatus();
+      CKPT_ASSIGN_OR_RETURN(place.crc32, ReadCrc32(file, set));
+      if (has_checksums_ && !place.crc32) {
+        return Differs(ErrorKind::kMissing, file, "no attribute").Expected(kCrc32Attribute);
+      }
+      places.push_back(std::move(place));
       return OkStatus();
     }
     const Handle type(H5Dget_type(set.id()));
@@ -478,7 +510,7 @@ class Prover {
     // The type is text of the source's; that it is there is enough. Numbers are true if their
     // digests are in the object, which is known when they are read.
     CKPT_RETURN_IF_ERROR(CheckAttributes(set, {{kKeyAttribute, object.key}, {kTypeAttribute, ""}},
-                                         kNumbersAttribute));
+                                         {kNumbersAttribute, kCrc32Attribute}));
     const Handle type(H5Dget_type(set.id()));
     if (H5Tget_class(type.id()) != H5T_STRING || H5Tis_variable_str(type.id()) != 0) {
       return Differs(ErrorKind::kDtypeMismatch, *main_, "an object that is no text")
@@ -486,15 +518,25 @@ class Prover {
     }
     const haddr_t offset = H5Dget_offset(set.id());
     const hsize_t size = H5Dget_storage_size(set.id());
-    if (offset == object.offset_bytes && size == object.size_bytes) return OkStatus();
-    return Differs(ErrorKind::kValueMismatch, *main_, "a text in another place")
-        .Expected(DescribeRange(main_->name(), object.offset_bytes, object.size_bytes))
-        .Actual(DescribeRange(main_->name(), offset, size));
+    if (offset != object.offset_bytes || size != object.size_bytes) {
+      return Differs(ErrorKind::kValueMismatch, *main_, "a text in another place")
+          .Expected(DescribeRange(main_->name(), object.offset_bytes, object.size_bytes))
+          .Actual(DescribeRange(main_->name(), offset, size));
+    }
+    CKPT_ASSIGN_OR_RETURN(const std::optional<std::uint32_t> crc32, ReadCrc32(*main_, set));
+    if (!crc32) {
+      return Differs(ErrorKind::kMissing, *main_, "no attribute").Expected(kCrc32Attribute);
+    }
+    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file,
+                          files_.Open(files_.own_name()));
+    return VerifyRangeCrc32(*file, "a text", offset, size, *crc32);
   }
 
   LibraryLock lock_;  // first: the library is called until the last member is gone
   DataFiles files_;
+  const CheckpointSource& strict_;
   const CheckpointIndex& index_;
+  bool has_checksums_ = false;  // every tensor that is stored in one piece has one
   std::map<std::string, std::unique_ptr<LibraryFile>> opened_;
   std::map<const LibraryFile*, std::set<std::string>> shown_;  // data sets that tensors show
   LibraryFile* main_ = nullptr;
@@ -504,13 +546,13 @@ class Prover {
 
 Status ProveByLibrary(Storage& storage, const Path& path, const WritePlan& plan) {
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointSource> strict, OpenSource(storage, path));
-  return CompareWithLibrary(storage, path, plan, strict->index())
+  return CompareWithLibrary(storage, path, plan, *strict)
       .While("proving the result by the HDF5 library");
 }
 
 Status CompareWithLibrary(Storage& storage, const Path& path, const WritePlan& plan,
-                          const CheckpointIndex& index) {
-  return Prover(storage, path, index).Prove(plan);
+                          const CheckpointSource& strict) {
+  return Prover(storage, path, strict).Prove(plan);
 }
 
 }  // namespace ckpt::hdf5

@@ -25,6 +25,8 @@ inline constexpr char kKeyAttribute[] = "key";
 inline constexpr char kDtypeAttribute[] = "dtype";
 inline constexpr char kTypeAttribute[] = "type";
 inline constexpr char kNumbersAttribute[] = "numbers";
+// The CRC-32 of the data set's bytes, where they lie in the file in one piece.
+inline constexpr char kCrc32Attribute[] = "crc32";
 
 // A key as the name of a link: '/' and '%' become %2F and %25, an empty key "%", and "." %2E.
 [[nodiscard]] std::string LinkNameOf(std::string_view key);

@@ -10,8 +10,10 @@
 #include "core/base/checked_math.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
+#include "formats/hdf5/internal/attribute.h"
 #include "formats/hdf5/internal/chunk_index.h"
 #include "formats/hdf5/internal/links.h"
+#include "formats/hdf5/internal/names.h"
 #include "formats/hdf5/internal/object_header.h"
 #include "formats/hdf5/internal/virtual_map.h"
 
@@ -139,6 +141,11 @@ Result<const DataSet*> FindDataSet(OpenedFile& file, std::string_view path) {
   CKPT_ASSIGN_OR_RETURN(const ObjectHeader header, ReadObjectHeader(*file.file, at));
   if (header.Find(MessageType::kLayout) == nullptr) return absent();
   CKPT_ASSIGN_OR_RETURN(DataSet set, ParseDataSet(*file.file, header));
+  if (file.is_ours) {
+    CKPT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
+                          ReadAttributes(*file.file, header));
+    CKPT_RETURN_IF_ERROR(TakeChecksum(*file.file, attributes, set));
+  }
   return &file.data_sets.emplace(path, std::move(set)).first->second;
 }
 
@@ -173,11 +180,13 @@ Result<std::vector<Piece>> PieceFinder::FindSegments(const OpenedFile& file, con
   const Box whole = WholeBox(set.shape);
   const Dims strides = ContiguousStrides(set.shape);
   const auto at_segment = [&](const Segment& segment, Box box) -> Result<Piece> {
-    Piece piece{.box = std::move(box),
-                .file = file.name,
-                .offset_bytes = segment.offset_bytes,
-                .size_bytes = segment.size_bytes,
-                .form = {.byte_swapped = set.type.byte_swapped, .strides = strides}};
+    Piece piece{
+        .box = std::move(box),
+        .file = file.name,
+        .offset_bytes = segment.offset_bytes,
+        .size_bytes = segment.size_bytes,
+        .form = {
+            .byte_swapped = set.type.byte_swapped, .strides = strides, .checksum = set.checksum}};
     if (segment.file.empty()) {
       CKPT_ASSIGN_OR_RETURN(piece.offset_bytes, file.file->OffsetInFile(segment.offset_bytes));
     } else {
@@ -290,6 +299,11 @@ Result<OpenedFile*> PieceFinder::OpenSource(OpenedFile& from, const std::string&
   opened.name = resolved;
   CKPT_ASSIGN_OR_RETURN(opened.file, StructureFile::Open(std::move(file)));
   CKPT_ASSIGN_OR_RETURN(opened.root, ReadSuperblock(*opened.file));
+  CKPT_ASSIGN_OR_RETURN(const ObjectHeader root, ReadObjectHeader(*opened.file, opened.root));
+  const Result<std::vector<Attribute>> attributes = ReadAttributes(*opened.file, root);
+  if (!attributes.ok() && IsUnread(attributes.status().kind())) return attributes.status();
+  // Those of other programs need not be readable.
+  opened.is_ours = attributes.ok() && FindAttribute(*attributes, kLayoutAttribute) != nullptr;
   return &sources_.emplace(resolved, std::move(opened)).first->second;
 }
 

@@ -30,6 +30,7 @@ struct PieceForm {
   std::uint64_t decoded_bytes = 0;  // of a filtered piece
   std::shared_ptr<const Filterings> filterings = {};  // of a filtered piece
   std::shared_ptr<const ReadableFile> fill = {};
+  std::shared_ptr<const StoredCrc32> checksum = {};  // of the data set that it is from, if known
 
   // "raw", "fill", or what was applied: "shuffle+zstd".
   [[nodiscard]] std::string CodingName() const;
@@ -74,6 +75,7 @@ struct OpenedFile {
   std::string name;  // relative to the directory of the first one
   std::unique_ptr<StructureFile> file;
   std::uint64_t root = 0;
+  bool is_ours = false;  // this program wrote the file
   std::map<std::string, DataSet, std::less<>> data_sets;
   std::map<std::uint64_t, std::map<std::string, std::uint64_t, std::less<>>> groups;
 };

@@ -1,6 +1,7 @@
 #include "formats/hdf5/internal/source.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "core/base/checked_math.h"
 #include "core/base/mutex.h"
 #include "core/base/units.h"
+#include "core/io/range_crc.h"
 #include "core/manifest/manifest_text.h"
 #include "formats/hdf5/internal/assemble.h"
 #include "formats/hdf5/internal/held_numbers.h"
@@ -49,6 +51,7 @@ class Source final : public CheckpointSource {
       if (entry.size_bytes > kMaxObjectBytes) {
         return Error(ErrorKind::kResource, "the object is too large to show").File(file->name());
       }
+      CKPT_RETURN_IF_ERROR(VerifyOnce(*file, found->second.checksum));
       CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<StructureFile> structure,
                             StructureFile::Open(file));
       CKPT_ASSIGN_OR_RETURN(attribute.value, structure->Read(attribute.at, entry.size_bytes));
@@ -71,7 +74,31 @@ class Source final : public CheckpointSource {
     return opened->size_bytes();
   }
 
-  [[nodiscard]] Protection protection() const override { return Protection::kNone; }
+  // kCrc32 if the elements of all tensors and the values of all objects have one.
+  [[nodiscard]] Protection protection() const override {
+    bool has_any = false;
+    for (const PieceForm& form : assembled_.forms) {
+      if (form.coding == Coding::kFill) continue;  // has no bytes
+      if (form.checksum == nullptr) return Protection::kNone;
+      has_any = true;
+    }
+    for (const auto& [key, object] : assembled_.objects) {
+      if (object.checksum == nullptr) return Protection::kNone;
+      has_any = true;
+    }
+    return has_any ? Protection::kCrc32 : Protection::kNone;
+  }
+
+  Status VerifyRest() const override {
+    if (assembled_.origin_checksum == nullptr) return OkStatus();
+    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file, OpenFile(0));
+    return VerifyOnce(*file, assembled_.origin_checksum);
+  }
+
+  [[nodiscard]] std::optional<std::uint32_t> StatedCrc32(const Chunk& chunk) const {
+    const StoredCrc32* const checksum = FormOf(chunk).checksum.get();
+    return checksum == nullptr ? std::nullopt : std::optional(checksum->crc32);
+  }
 
   Result<std::shared_ptr<const Manifest>> ReadOrigin() const {
     const Segment& origin = assembled_.origin;
@@ -79,6 +106,7 @@ class Source final : public CheckpointSource {
     CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file, OpenFile(0));
     CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<StructureFile> structure,
                           StructureFile::Open(file));
+    CKPT_RETURN_IF_ERROR(VerifyOnce(*file, assembled_.origin_checksum));
     CKPT_ASSIGN_OR_RETURN(const Bytes text,
                           structure->Read(origin.offset_bytes, origin.size_bytes));
     CKPT_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(AsText(text), file->name()));
@@ -86,6 +114,10 @@ class Source final : public CheckpointSource {
   }
 
  private:
+  [[nodiscard]] const PieceForm& FormOf(const Chunk& chunk) const {
+    return assembled_.forms[static_cast<std::size_t>(&chunk - index().chunks().data())];
+  }
+
   Result<std::shared_ptr<const ReadableFile>> OpenFile(FileId file) const {
     const MutexLock lock(mutex_);
     if (open_files_[file] != nullptr) return open_files_[file];
@@ -95,9 +127,23 @@ class Source final : public CheckpointSource {
     return opened;
   }
 
+  // Compares all bytes of a data set with its checksum, if it has one.
+  Status VerifyOnce(const ReadableFile& file,
+                    const std::shared_ptr<const StoredCrc32>& checksum) const {
+    if (checksum == nullptr) return OkStatus();
+    {
+      const MutexLock lock(mutex_);
+      if (verified_.contains(checksum)) return OkStatus();
+    }
+    CKPT_RETURN_IF_ERROR(VerifyRangeCrc32(file, "a data set", checksum->offset_bytes,
+                                          checksum->size_bytes, checksum->crc32));
+    const MutexLock lock(mutex_);
+    verified_.insert(checksum);
+    return OkStatus();
+  }
+
   Result<StoredArray> LocatePiece(const GlobalTensor& tensor, const Chunk& chunk) const {
-    const auto position = static_cast<std::size_t>(&chunk - index().chunks().data());
-    const PieceForm& form = assembled_.forms[position];
+    const PieceForm& form = FormOf(chunk);
     StoredArray array{.file = nullptr,
                       .offset_bytes = chunk.offset_bytes,
                       .dtype = tensor.dtype,
@@ -114,7 +160,10 @@ class Source final : public CheckpointSource {
           .File(DescribeRange(array.file->name(), chunk.offset_bytes, chunk.size_bytes))
           .Actual(fmt::format("{} bytes in the file", array.file->size_bytes()));
     }
-    if (form.coding == Coding::kRaw) return array;
+    if (form.coding == Coding::kRaw) {
+      CKPT_RETURN_IF_ERROR(VerifyOnce(*array.file, form.checksum));
+      return array;
+    }
     const std::uint64_t element_bytes = ElementBytes(tensor.dtype);
     CKPT_ASSIGN_OR_RETURN(Bytes decoded, Decode(*array.file, chunk, form, element_bytes));
     const std::string name = array.file->name();
@@ -140,6 +189,7 @@ class Source final : public CheckpointSource {
   mutable Mutex mutex_;
   // By FileId; null past the number of files that are kept open.
   mutable std::vector<std::shared_ptr<const ReadableFile>> open_files_ CKPT_GUARDED_BY(mutex_);
+  mutable std::unordered_set<std::shared_ptr<const StoredCrc32>> verified_ CKPT_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -158,6 +208,10 @@ Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Pat
 Result<std::shared_ptr<const Manifest>> ReadOwnManifest(const CheckpointSource& source) {
   const auto* const own = dynamic_cast<const Source*>(&source);
   return own == nullptr ? std::shared_ptr<const Manifest>() : own->ReadOrigin();
+}
+
+std::optional<std::uint32_t> StatedCrc32(const CheckpointSource& source, const Chunk& chunk) {
+  return dynamic_cast<const Source&>(source).StatedCrc32(chunk);
 }
 
 }  // namespace ckpt::hdf5

@@ -2,7 +2,9 @@
 #ifndef CKPT_FORMATS_HDF5_INTERNAL_SOURCE_H_
 #define CKPT_FORMATS_HDF5_INTERNAL_SOURCE_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "core/base/result.h"
 #include "core/checkpoint/source.h"
@@ -27,6 +29,11 @@ Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Pat
 // What a file that this program wrote says of where it came from; null for any other. Errors: those
 // of ParseManifest and of reading.
 Result<std::shared_ptr<const Manifest>> ReadOwnManifest(const CheckpointSource& source);
+
+// The CRC-32 that a file says of all bytes of the data set in which the chunk lies; nothing if it
+// says none. REQUIRES: `source` is of OpenSource, and `chunk` one of its index.
+[[nodiscard]] std::optional<std::uint32_t> StatedCrc32(const CheckpointSource& source,
+                                                       const Chunk& chunk);
 
 }  // namespace ckpt::hdf5
 

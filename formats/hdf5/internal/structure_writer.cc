@@ -7,6 +7,7 @@
 #include "core/base/check.h"
 #include "core/base/checked_math.h"
 #include "core/base/endian.h"
+#include "core/base/hash.h"
 #include "formats/hdf5/internal/encode_type.h"
 #include "formats/hdf5/internal/names.h"
 #include "formats/hdf5/internal/object_header.h"
@@ -114,6 +115,13 @@ Bytes EncodeSpace(DimsView shape) {
   AppendLe<std::uint8_t>(shape.empty() ? 0 : 1, space);
   for (const std::int64_t dim : shape) AppendLe(dim, space);
   return space;
+}
+
+template <typename Number>
+Bytes EncodeNumber(Number number) {
+  Bytes value;
+  AppendLe(number, value);
+  return value;
 }
 
 Bytes EncodeAttribute(std::string_view name, const Bytes& type, ByteSpan value) {
@@ -349,11 +357,11 @@ class StructureWriter {
     for (auto& [name, members] : links) {
       if (!name.empty()) root.push_back({name, WriteGroup(std::move(members), {}, tail_)});
     }
-    Bytes version;
-    AppendLe(kLayoutVersion, version);
     const std::uint64_t root_at =
         WriteGroup(std::move(root),
-                   {EncodeAttribute(kLayoutAttribute, EncodeType(DType::kInt64), version)}, tail_);
+                   {EncodeAttribute(kLayoutAttribute, EncodeType(DType::kInt64),
+                                    EncodeNumber(kLayoutVersion))},
+                   tail_);
     NewStructure structure;
     structure.tail = tail_.Take();
     Append(kSignature, structure.superblock);
@@ -413,6 +421,12 @@ class StructureWriter {
       heap_.AppendReference(gathered.texts[a], value);
       header.Add(MessageType::kAttribute,
                  EncodeAttribute(set.attributes[a].first, EncodeLongTextType(), value));
+    }
+    const auto crc32 = set.text ? std::optional(Crc32(AsBytes(*set.text))) : set.crc32;
+    if (crc32) {
+      header.Add(
+          MessageType::kAttribute,
+          EncodeAttribute(kCrc32Attribute, EncodeType(DType::kUint32), EncodeNumber(*crc32)));
     }
     return tail_.Add(header.Encode());
   }

@@ -41,6 +41,9 @@ struct NewDataSet {
   std::vector<Segment> segments = {};    // in other files
   std::vector<VirtualPart> parts = {};   // a virtual data set
   std::optional<NewChunks> chunks = {};
+
+  // Of the bytes at `at`; nothing: the file does not say it. Of a text it is computed.
+  std::optional<std::uint32_t> crc32 = {};
 };
 
 struct NewStructure {

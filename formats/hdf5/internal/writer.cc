@@ -1,6 +1,7 @@
 #include "formats/hdf5/internal/writer.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -12,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "core/base/checked_math.h"
+#include "core/base/hash.h"
 #include "core/base/units.h"
 #include "core/codec/zstd.h"
 #include "formats/hdf5/internal/held_numbers.h"
@@ -92,20 +94,63 @@ void AddKnown(std::span<const MemoryTensor> tensors, std::uint32_t file, std::ui
     const std::uint64_t at = AlignUp(end, kAlignment);
     sets.push_back(DataSetOf({tensor.key, tensor.dtype, tensor.shape}));
     sets.back().at = at;
+    if (!tensor.values.empty()) sets.back().crc32 = Crc32(tensor.values);
     literals.push_back({.file = file, .offset_bytes = at, .bytes = tensor.values});
     end = at + tensor.values.size();
   }
 }
 
-// Ends file `f` of the plan with what describes its data sets.
-void AddStructure(std::uint32_t f, const std::vector<std::string>& groups,
-                  const std::vector<NewDataSet>& data_sets, WritePlan& plan) {
-  WriteFile& file = plan.files[f];
-  const std::uint64_t tail_at = AlignUp(file.size_bytes, kAlignment);
-  NewStructure structure = EncodeStructure(groups, data_sets, tail_at);
-  file.size_bytes = tail_at + structure.tail.size();
-  plan.literals.push_back({.file = f, .offset_bytes = 0, .bytes = std::move(structure.superblock)});
-  plan.literals.push_back({.file = f, .offset_bytes = tail_at, .bytes = std::move(structure.tail)});
+// What describes the data sets of a file.
+struct FileStructure {
+  std::uint32_t file = 0;
+  std::vector<std::string> groups;
+  std::vector<NewDataSet> data_sets;
+  // Positions of data sets by those of the items that are all elements of one. Their checksums are
+  // known when the items are written.
+  std::map<std::size_t, std::size_t> set_of_item = {};
+  std::uint64_t tail_at = 0;
+};
+
+void AppendLiterals(const FileStructure& of, NewStructure encoded,
+                    std::vector<WriteLiteral>& literals) {
+  literals.push_back({.file = of.file, .offset_bytes = 0, .bytes = std::move(encoded.superblock)});
+  literals.push_back(
+      {.file = of.file, .offset_bytes = of.tail_at, .bytes = std::move(encoded.tail)});
+}
+
+// Ends each file with its structure.
+void AddStructures(std::vector<FileStructure> structures, WritePlan& plan) {
+  std::vector<FileStructure> late;
+  std::vector<std::uint32_t> late_files;
+  for (FileStructure& structure : structures) {
+    WriteFile& file = plan.files[structure.file];
+    structure.tail_at = AlignUp(file.size_bytes, kAlignment);
+    for (const auto& [item, set] : structure.set_of_item) structure.data_sets[set].crc32 = 0;
+    NewStructure encoded =
+        EncodeStructure(structure.groups, structure.data_sets, structure.tail_at);
+    file.size_bytes = structure.tail_at + encoded.tail.size();
+    if (structure.set_of_item.empty()) {
+      AppendLiterals(structure, std::move(encoded), plan.literals);
+    } else {
+      late_files.push_back(structure.file);
+      late.push_back(std::move(structure));
+    }
+  }
+  if (late.empty()) return;
+  const auto shared = std::make_shared<const std::vector<FileStructure>>(std::move(late));
+  const auto encode = [shared](const WritePlan& /*plan*/, std::span<const WrittenItem> written) {
+    std::vector<WriteLiteral> literals;
+    for (FileStructure structure : *shared) {
+      for (const auto& [item, set] : structure.set_of_item) {
+        structure.data_sets[set].crc32 = written[item].payload_crc32;
+      }
+      AppendLiterals(structure,
+                     EncodeStructure(structure.groups, structure.data_sets, structure.tail_at),
+                     literals);
+    }
+    return literals;
+  };
+  plan.late_bytes = {.files = std::move(late_files), .uses_crc32 = true, .encode = encode};
 }
 
 // A file of data sets whose elements lie in other files.
@@ -114,7 +159,8 @@ WritePlan PlanStructure(const WeightsRequest& request, std::vector<NewDataSet> s
   plan.files.push_back({.name = request.file_name, .size_bytes = kSuperblockBytes});
   AddKnown(request.known_tensors, 0, plan.files[0].size_bytes, sets, plan.literals);
   for (NewDataSet& text : TextsOf(request)) sets.push_back(std::move(text));
-  AddStructure(0, {kTensorsGroup, kObjectsGroup}, sets, plan);
+  AddStructures(
+      {{.file = 0, .groups = {kTensorsGroup, kObjectsGroup}, .data_sets = std::move(sets)}}, plan);
   return plan;
 }
 
@@ -123,7 +169,8 @@ WritePlan PlanContiguous(const WeightsRequest& request) {
   WritePlan plan;
   plan.files.push_back({.name = request.file_name, .size_bytes = kSuperblockBytes});
   plan.tensors = request.tensors;
-  std::vector<NewDataSet> sets;
+  FileStructure structure{.groups = {kTensorsGroup, kObjectsGroup}, .data_sets = {}};
+  std::vector<NewDataSet>& sets = structure.data_sets;
   std::uint64_t& end = plan.files.front().size_bytes;
   for (std::uint32_t t = 0; t < plan.tensors.size(); ++t) {
     const TargetTensor& tensor = plan.tensors[t];
@@ -139,10 +186,11 @@ WritePlan PlanContiguous(const WeightsRequest& request) {
     end = at + bytes;
     sets.push_back(DataSetOf(tensor));
     sets.back().at = at;
+    if (bytes != 0 && !request.is_shared) structure.set_of_item[t] = t;
   }
   AddKnown(request.known_tensors, 0, end, sets, plan.literals);
   for (NewDataSet& text : TextsOf(request)) sets.push_back(std::move(text));
-  AddStructure(0, {kTensorsGroup, kObjectsGroup}, sets, plan);
+  AddStructures({std::move(structure)}, plan);
   return plan;
 }
 
@@ -264,7 +312,8 @@ Status CutIntoChunks(std::uint32_t position, WritePlan& plan) {
   return OkStatus();
 }
 
-// One file of zstd frames, one a chunk. The structure is made when their places are known.
+// One file of zstd frames, one a chunk, each of which has a checksum. The structure is made when
+// their places are known.
 Result<WritePlan> PlanCompressed(const WeightsRequest& request) {
   WritePlan plan;
   // Room for the superblock.
@@ -287,6 +336,7 @@ Result<WritePlan> PlanCompressed(const WeightsRequest& request) {
       end = extent.offset_bytes + extent.size_bytes;
       if (item.is_plain) {
         set.at = extent.offset_bytes;
+        if (item.payload_bytes != 0) set.crc32 = written[i].payload_crc32;
         continue;
       }
       if (!set.chunks) set.chunks = {.rows = item.box.sizes[0], .extents = {}, .zstd_level = level};
@@ -302,7 +352,8 @@ Result<WritePlan> PlanCompressed(const WeightsRequest& request) {
     return literals;
   };
   plan.compression = {.zstd_level = level, .encoder = ZstdEncoderName()};
-  plan.late_bytes = {.files = {0}, .encode = encode_index};
+  const bool has_plain = std::ranges::any_of(plan.items, &WriteItem::is_plain);
+  plan.late_bytes = {.files = {0}, .uses_crc32 = has_plain, .encode = encode_index};
   return plan;
 }
 
@@ -364,7 +415,7 @@ WritePlan PlanParts(const WeightsRequest& request) {
   }
   std::vector<NewDataSet> shown;
   for (const TargetTensor& tensor : plan.tensors) shown.push_back(DataSetOf(tensor));
-  std::vector<std::vector<NewDataSet>> stored(plan.files.size());
+  std::vector<FileStructure> stored(plan.files.size());
   for (const PlacedRows& rows : placed) {
     const TargetTensor& tensor = plan.tensors[rows.tensor];
     const auto f = static_cast<std::uint32_t>(rows.file + 1);
@@ -379,12 +430,14 @@ WritePlan PlanParts(const WeightsRequest& request) {
                           .payload_bytes = bytes,
                           .size_bytes = bytes});
     if (bytes == 0) continue;
-    const std::string name = std::to_string(stored[f].size());
-    stored[f].push_back({.group = kChunksGroup,
-                         .name = name,
-                         .dtype = tensor.dtype,
-                         .shape = rows.box.sizes,
-                         .at = at});
+    std::vector<NewDataSet>& sets = stored[f].data_sets;
+    const std::string name = std::to_string(sets.size());
+    if (!request.is_shared) stored[f].set_of_item[plan.items.size() - 1] = sets.size();
+    sets.push_back({.group = kChunksGroup,
+                    .name = name,
+                    .dtype = tensor.dtype,
+                    .shape = rows.box.sizes,
+                    .at = at});
     const bool is_whole = rows.box.sizes == tensor.shape;
     shown[rows.tensor].parts.push_back({.file = plan.files[f].name,
                                         .data_set = fmt::format("/{}/{}", kChunksGroup, name),
@@ -393,10 +446,12 @@ WritePlan PlanParts(const WeightsRequest& request) {
   }
   AddKnown(request.known_tensors, 0, plan.files[0].size_bytes, shown, plan.literals);
   for (NewDataSet& text : TextsOf(request)) shown.push_back(std::move(text));
-  AddStructure(0, {kTensorsGroup, kObjectsGroup}, shown, plan);
+  stored[0] = {.groups = {kTensorsGroup, kObjectsGroup}, .data_sets = std::move(shown)};
   for (std::uint32_t f = 1; f < plan.files.size(); ++f) {
-    AddStructure(f, {kChunksGroup}, stored[f], plan);
+    stored[f].file = f;
+    stored[f].groups = {kChunksGroup};
   }
+  AddStructures(std::move(stored), plan);
   return plan;
 }
 

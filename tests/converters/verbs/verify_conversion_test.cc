@@ -234,6 +234,40 @@ TEST_F(ConvertTest, NoticesABitOfAStepInAFile) {
   }
 }
 
+// A file of elements proves them itself, in each form that it has.
+TEST_F(ConvertTest, RefusesAFileWithAFlippedBit) {
+  for (const char* const form : {"hdf5", "hdf5 in parts", "hdf5 compressed", "torch_save"}) {
+    SCOPED_TRACE(form);
+    const std::string_view name = form;
+    const std::string container(name.substr(0, name.find(' ')));
+    ConvertOptions there = Between("hf", container, Golden("llama-tied-fp32"), form);
+    if (name.ends_with("parts")) there.files = 2;
+    if (name.ends_with("compressed")) there.zstd_level = 3;
+    ASSERT_THAT(Convert(there), IsOk());
+    ConvertOptions back = Between("hf", "hf", there.target, "again");
+    back.model.assets = there.source;
+    back.overwrite = true;
+    ASSERT_THAT(Convert(back), IsOk());
+
+    const auto opened = OpenCheckpoint(PosixStorage(), there.target);
+    ASSERT_THAT(opened, IsOk());
+    const CheckpointIndex& index = opened->source->index();
+    const Chunk& chunk = index.chunks().back();
+    const Path file = dir_.path() / std::string(index.files()[chunk.file]);
+    const std::uint64_t at = chunk.offset_bytes + chunk.size_bytes - 1;
+    std::byte value = static_cast<std::byte>(Content(file)[at]) ^ std::byte{0x10};
+    const auto damaged = PosixStorage().OpenForUpdate(file);
+    ASSERT_THAT(damaged, IsOk());
+    ASSERT_THAT((*damaged)->WriteAt(at, ByteSpan(&value, 1)), IsOk());
+
+    back.target = dir_.path() / "never";
+    const auto report = Convert(back);
+    ASSERT_THAT(report, FailsWith(ErrorKind::kChecksum));
+    EXPECT_EQ(report.status().first().tensor, index.tensors().back().key);
+    EXPECT_FALSE(boost::filesystem::exists(back.target));
+  }
+}
+
 // A byte of the index may change without changing what the index says; the manifest then refuses it.
 TEST_F(ConvertTest, ReadsBackWhatBelongsToNoTensor) {
   ConvertOptions options = ToFsdp(Golden("gptoss-bf16"));

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 
 #include "core/base/endian.h"
+#include "core/base/hash.h"
 #include "core/io/memory_storage.h"
 #include "formats/hdf5/internal/source.h"
 #include "formats/hdf5/internal/writer.h"
@@ -75,11 +76,16 @@ class LibraryProofTest : public ::testing::Test {
       std::vector<WrittenItem> items;
       std::uint64_t at = 64;
       for (const WriteItem& item : plan.items) {
-        const std::uint64_t size = item.is_plain ? item.size_bytes : 7;
-        items.push_back({.extent = {.offset_bytes = at, .size_bytes = size}});
-        at += size;
+        WrittenItem& written = items.emplace_back();
+        written.extent = {item.offset_bytes, item.size_bytes};
+        written.payload_crc32 = Crc32(Bytes(item.payload_bytes)) ^ checksum_error_;
+        if (!plan.compression) continue;
+        written.extent = {at, item.is_plain ? item.size_bytes : 7};
+        at += written.extent.size_bytes;
       }
-      literals = plan.late_bytes->encode(plan, items);
+      for (WriteLiteral& late : plan.late_bytes->encode(plan, items)) {
+        literals.push_back(std::move(late));
+      }
     }
     for (std::uint32_t f = 0; f < plan.files.size(); ++f) {
       Bytes content(plan.files[f].size_bytes);
@@ -103,6 +109,7 @@ class LibraryProofTest : public ::testing::Test {
   Status Prove(const WritePlan& plan) { return ProveByLibrary(*storage_, kFile, plan); }
 
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
+  std::uint32_t checksum_error_ = 0;  // in those of all elements
 };
 
 TEST_F(LibraryProofTest, TheLibraryTakesEveryFormThatWeWrite) {
@@ -171,7 +178,7 @@ TEST_F(LibraryProofTest, ElementsInAnotherPlaceAreRefused) {
       ASSERT_THAT(other, IsOk());
       const WritePlan plan = Write(request({a, b}));
       EXPECT_THAT(
-          CompareWithLibrary(*storage_, kFile, plan, (*other)->index()),
+          CompareWithLibrary(*storage_, kFile, plan, **other),
           Says(ErrorKind::kValueMismatch, AllOf(HasSubstr("finds elements in another place"),
                                                 HasSubstr("out.h5: a: expected"))))
           << is_compressed << files;
@@ -179,13 +186,47 @@ TEST_F(LibraryProofTest, ElementsInAnotherPlaceAreRefused) {
   }
 }
 
+TEST_F(LibraryProofTest, AnotherChecksumIsRefusedAndSoIsNone) {
+  for (const int files : {1, 2}) {
+    SCOPED_TRACE(files);
+    const auto request = [&](bool is_shared) {
+      WeightsRequest made =
+          ProofRequestOf({{.key = "a", .dtype = DType::kFloat32, .shape = {20, 3}}});
+      made.files = files;
+      made.is_shared = is_shared;
+      return made;
+    };
+    checksum_error_ = 1;
+    Write(request(false));
+    const auto other = OpenSource(*storage_, kFile);
+    ASSERT_THAT(other, IsOk());
+    checksum_error_ = 0;
+    const WritePlan plan = Write(request(false));
+    EXPECT_THAT(Prove(plan), IsOk());
+    EXPECT_THAT(CompareWithLibrary(*storage_, kFile, plan, **other),
+                Says(ErrorKind::kValueMismatch, HasSubstr("a: expected")));
+    EXPECT_THAT(Prove(Write(request(true))), IsOk());
+    EXPECT_THAT(Prove(plan), Says(ErrorKind::kMissing, HasSubstr("expected crc32")));
+  }
+}
+
+TEST_F(LibraryProofTest, ATextWithAnotherChecksumIsRefused) {
+  const WritePlan plan = Write(ProofRequestOf({}));
+  std::string content = ReadSmallFile(*storage_, kFile, 1 << 20).value();
+  const std::size_t at = content.find(R"({"a": 2})");
+  ASSERT_NE(at, std::string::npos);
+  content[at + 6] ^= 1;
+  Put("out.h5", AsBytes(content));
+  EXPECT_THAT(Prove(plan), Says(ErrorKind::kChecksum, HasSubstr("o/2")));
+}
+
 TEST_F(LibraryProofTest, ADamagedStructureIsRefused) {
   WeightsRequest request =
       ProofRequestOf({{.key = "a", .dtype = DType::kFloat32, .shape = {64, 3}}});
   request.files = 2;
   const WritePlan plan = Write(std::move(request));
-  const auto index = OpenSource(*storage_, kFile);
-  ASSERT_THAT(index, IsOk());
+  const auto strict = OpenSource(*storage_, kFile);
+  ASSERT_THAT(strict, IsOk());
   for (const WriteFile& file : plan.files) {
     const std::string content =
         ReadSmallFile(*storage_, kFile.parent_path() / file.name, 1 << 20).value();
@@ -196,7 +237,7 @@ TEST_F(LibraryProofTest, ADamagedStructureIsRefused) {
       damaged[at] ^= 1;
       Put(file.name, AsBytes(damaged));
       EXPECT_FALSE(Prove(plan).ok()) << "by the strict reader";
-      EXPECT_THAT(CompareWithLibrary(*storage_, kFile, plan, (*index)->index()),
+      EXPECT_THAT(CompareWithLibrary(*storage_, kFile, plan, **strict),
                   Says(ErrorKind::kBadMetadata,
                        AllOf(HasSubstr("the HDF5 library"), HasSubstr(file.name), HasSubstr("H5"))))
           << file.name << mark;
