@@ -128,8 +128,9 @@ def test_our_trainer_goes_on_from_what_it_became(target, theirs, data, tmp_path)
 def test_a_rate_that_its_scheduler_changed_is_told(theirs, data, tmp_path):
     source, model = theirs[TRAINED][0], MODELS[TRAINED[0]]
     said = "a scheduler changed the learning rate from 0.001 to 0.0008"
-    _, notes = train(shutil.copytree(source, tmp_path / "source"), tmp_path / "run", data, "restart_data=true", "train_iters=3", "lr=0.0007",
-                     f"config={model / 'config.json'}", with_notes=True)
+    here = shutil.copytree(source, tmp_path / "source")
+    shutil.copy(model / "config.json", here)
+    _, notes = train(here, tmp_path / "run", data, "restart_data=true", "train_iters=3", "lr=0.0007", with_notes=True)
     assert said in notes and "here lr=0.0007" in notes
     report = convert(source, tmp_path / "there", "--to", "torch_dist", "--hf-assets", model)
     assert any(said in warning["message"] for warning in report["warnings"])
