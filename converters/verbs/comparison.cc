@@ -17,6 +17,7 @@
 #include "converters/verbs/model_source.h"
 #include "converters/verbs/training_state.h"
 #include "core/checkpoint/validate.h"
+#include "core/layout/find_value.h"
 #include "formats/registry/stored_run.h"
 
 namespace ckpt {
@@ -65,8 +66,9 @@ Result<Comparison> CompareAsStored(const Opened& a, const Opened& b) {
 
 // `config` is that of a checkpoint that says none.
 OpenModelOptions OptionsFor(const CompareOptions& options, const Path& assets,
-                            const layout::Configuration& config) {
+                            const layout::Configuration& config, bool with_padding = false) {
   OpenModelOptions open;
+  open.with_vocabulary_padding = with_padding;
   open.mapping = options.mapping;
   open.assets = assets;
   open.config = config;
@@ -85,14 +87,36 @@ void BorrowConfiguration(Storage& storage, const Opened& checkpoint, const Compa
   if (again.ok()) model = std::move(again);
 }
 
+// Reads both models with the rows that pad their vocabularies, if both have the same number of
+// these: they are state of a run like all other. Returns whether it does.
+bool CountSamePadding(Storage& storage, const CompareOptions& options, ModelSource& a,
+                      ModelSource& b) {
+  const auto rows = [](const ModelSource& model) {
+    return layout::FindInt(model.config, "padded_vocab_size");
+  };
+  if (!rows(a) || rows(a) != rows(b)) return false;
+  const auto read = [&](const ModelSource& model) {
+    return UnderstandModel(storage, model.checkpoint,
+                           OptionsFor(options, model.assets, model.config, true));
+  };
+  Result<ModelSource> padded_a = read(a);
+  Result<ModelSource> padded_b = read(b);
+  // A configuration may say what a checkpoint does not have.
+  if (!padded_a.ok() || !padded_b.ok()) return false;
+  a = *std::move(padded_a);
+  b = *std::move(padded_b);
+  return true;
+}
+
 bool HasForm(const layout::ResolvedLayout& a, const layout::ResolvedLayout& b) {
   return a.naming == b.naming && a.choices == b.choices && a.prefix == b.prefix;
 }
 
 // The training run in a model's checkpoint, if it holds one whose tensors are understood.
 Result<std::optional<TrainingState>> UnderstandRun(Storage& storage, const ModelSource& model,
-                                                   const CompareOptions& options, SideRest& rest) {
-  const OpenModelOptions open = OptionsFor(options, model.assets, model.config);
+                                                   const CompareOptions& options, bool with_padding,
+                                                   SideRest& rest) {
+  const OpenModelOptions open = OptionsFor(options, model.assets, model.config, with_padding);
   Result<std::optional<TrainingState>> tensors = UnderstandOptimizer(storage, model, open);
   rest.holds_run = HoldsRun(*model.checkpoint) || (tensors.ok() && tensors->has_value());
   if (!tensors.ok()) {
@@ -169,8 +193,9 @@ bool HaveSameArguments(const TrainingState& a, const TrainingState& b) {
   return std::ranges::any_of(a.weights.source().index().objects(), is_of_run);
 }
 
-Result<Comparison> CompareModels(Storage& storage, const CompareOptions& options,
-                                 const ModelSource& a, const ModelSource& b) {
+Result<Comparison> CompareModels(Storage& storage, const CompareOptions& options, ModelSource a,
+                                 ModelSource b) {
+  const bool with_padding = CountSamePadding(storage, options, a, b);
   Comparison comparison;
   comparison.is_of_models = true;
   comparison.naming = a.match.layout.naming;
@@ -188,9 +213,9 @@ Result<Comparison> CompareModels(Storage& storage, const CompareOptions& options
     }
   }
   CKPT_ASSIGN_OR_RETURN(const std::optional<TrainingState> run_a,
-                        UnderstandRun(storage, a, options, comparison.a));
+                        UnderstandRun(storage, a, options, with_padding, comparison.a));
   CKPT_ASSIGN_OR_RETURN(const std::optional<TrainingState> run_b,
-                        UnderstandRun(storage, b, options, comparison.b));
+                        UnderstandRun(storage, b, options, with_padding, comparison.b));
   if (run_a && run_b) comparison.b.not_a_run = CompareRuns({a, *run_a}, {b, *run_b}, comparison);
   if (comparison.run) comparison.run->has_same_arguments = HaveSameArguments(*run_a, *run_b);
   PairBookkeeping(a.source().index(), b.source().index(), comparison);
@@ -253,7 +278,7 @@ Result<Comparison> CompareFirstCopies(Storage& storage, const Opened& a, const O
   if (model_a.ok() && model_b.ok() &&
       (asks_for_models || !HasForm(model_a->match.layout, model_b->match.layout) ||
        HaveOtherOptimizerKeys(a, b))) {
-    return CompareModels(storage, options, *model_a, *model_b);
+    return CompareModels(storage, options, *std::move(model_a), *std::move(model_b));
   }
   CKPT_ASSIGN_OR_RETURN(Comparison comparison, CompareAsStored(a, b));
   if (!model_a.ok()) comparison.a.not_a_model = std::move(model_a).status();

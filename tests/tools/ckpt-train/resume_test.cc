@@ -1,5 +1,7 @@
 // A run that was interrupted goes on as if nothing had happened.
+#include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "converters/verbs/comparison.h"
 #include "converters/verbs/convert.h"
 #include "converters/verbs/training_state.h"
 #include "core/json/json_reader.h"
@@ -168,6 +171,23 @@ TEST_F(ResumeTest, GoesOnFromTheOtherFormatsWithItsPadding) {
   EXPECT_EQ(DigestOf(go_on("fsdp_dtensor")), expected);
   const Said unpadded = go_on("fsdp2");
   EXPECT_NE(DigestOf(unpadded), expected);
+
+  // Two that have these rows are compared with them.
+  const auto open = [&](const std::string& name) {
+    return std::make_shared<const OpenedCheckpoint>(
+        OpenCheckpoint(PosixStorage(), In(name)).value());
+  };
+  const auto takes_zeros = [&](const std::string& other) {
+    const auto comparison = CompareCheckpoints(PosixStorage(), open("torch_dist"), open(other), {});
+    EXPECT_THAT(comparison, IsOk());
+    const auto pair = std::ranges::find(comparison->pairs,
+                                        "optimizer.state.exp_avg.embedding.word_embeddings.weight",
+                                        &TensorPair::key);
+    EXPECT_NE(pair, comparison->pairs.end());
+    return std::ranges::any_of(pair->a.recipe.nests, &layout::Nest::is_zero_fill);
+  };
+  EXPECT_FALSE(takes_zeros("fsdp_dtensor"));
+  EXPECT_TRUE(takes_zeros("fsdp2"));
 }
 
 TEST_F(ResumeTest, DataOfTheSameSizesThatSaySomethingElseAreOtherData) {
