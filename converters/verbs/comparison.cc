@@ -88,9 +88,10 @@ void BorrowConfiguration(Storage& storage, const Opened& checkpoint, const Compa
 }
 
 // Reads both models with the rows that pad their vocabularies, if both have the same number of
-// these: they are state of a run like all other. Returns whether it does.
-bool CountSamePadding(Storage& storage, const CompareOptions& options, ModelSource& a,
-                      ModelSource& b) {
+// these: they are state of a run like all other. Returns whether it does. Errors: those of the
+// system.
+Result<bool> CountSamePadding(Storage& storage, const CompareOptions& options, ModelSource& a,
+                              ModelSource& b) {
   const auto rows = [](const ModelSource& model) {
     return layout::FindInt(model.config, "padded_vocab_size");
   };
@@ -101,8 +102,11 @@ bool CountSamePadding(Storage& storage, const CompareOptions& options, ModelSour
   };
   Result<ModelSource> padded_a = read(a);
   Result<ModelSource> padded_b = read(b);
-  // A configuration may say what a checkpoint does not have.
-  if (!padded_a.ok() || !padded_b.ok()) return false;
+  for (const Result<ModelSource>* padded : {&padded_a, &padded_b}) {
+    if (padded->ok()) continue;
+    if (IsOfSystem(padded->status().kind())) return padded->status();
+    return false;  // the configuration says what the checkpoint does not have
+  }
   a = *std::move(padded_a);
   b = *std::move(padded_b);
   return true;
@@ -195,7 +199,7 @@ bool HaveSameArguments(const TrainingState& a, const TrainingState& b) {
 
 Result<Comparison> CompareModels(Storage& storage, const CompareOptions& options, ModelSource a,
                                  ModelSource b) {
-  const bool with_padding = CountSamePadding(storage, options, a, b);
+  CKPT_ASSIGN_OR_RETURN(const bool with_padding, CountSamePadding(storage, options, a, b));
   Comparison comparison;
   comparison.is_of_models = true;
   comparison.naming = a.match.layout.naming;

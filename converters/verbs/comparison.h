@@ -106,10 +106,10 @@ struct CompareOptions {
 // of an optimizer: where parameters lie in them is looked up in the values, and each is compared as
 // a tensor of its own, so that what lies in gaps takes no part. Others are compared as models if
 // both are understood and have different namings, or forms of one: by weights, B in the names and
-// shapes of A. Rows that pad a vocabulary are zeros on both sides then, and copies that a side
-// stores of other tensors (a tied head) are pairs of their own, and so is what both keep beside the
-// model under one key (random states). What is no model, or has A's own naming, is compared as it
-// is stored, unless both keep an optimizer under other keys.
+// shapes of A. Rows that pad a vocabulary are compared if both have as many, and are zeros on both
+// sides else. Copies that a side stores of other tensors (a tied head) are pairs of their own, and
+// so is what both keep beside the model under one key (random states). What is no model, or has A's
+// own naming, is compared as it is stored, unless both keep an optimizer under other keys.
 //
 // What either side stores several times is one more pair for each copy.
 //

@@ -141,7 +141,7 @@ void ForgetUsualForms(ModelSource& model) {
 
 Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(Offered offered, OfferTensors(options, model));
-  RemoveWrappers(offered);
+  CKPT_RETURN_IF_ERROR(RemoveWrappers(model.source().index(), offered));
   CKPT_RETURN_IF_ERROR(RefuseQuantised(model, offered.tensors));
   CKPT_RETURN_IF_ERROR(RefuseCounts(model, offered.tensors));
   CKPT_ASSIGN_OR_RETURN(layout::SourceMatch match,

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "converters/verbs/internal/offered_tensors.h"
+
 namespace ckpt {
 namespace {
 
@@ -24,7 +26,9 @@ OptimizerGroups::OptimizerGroups(const TrainingRun& run)
     position_of.push_back(static_cast<std::size_t>(known - groups_.begin()));
     if (known == groups_.end()) groups_.push_back(group);
   }
-  for (const auto& [name, group] : run.group_of) named_[name] = position_of.at(group);
+  for (const auto& [name, group] : run.group_of) {
+    named_[WithoutWrappers(name)] = position_of.at(group);
+  }
 }
 
 Result<OptimizerGroups> OptimizerGroups::Of(const TrainingState& state) {

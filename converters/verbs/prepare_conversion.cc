@@ -231,7 +231,16 @@ Status OpenConverted(Storage& storage, const ConvertOptions& options,
   OpenModelOptions of_model = options.model;
   prepared.keeps_padding = KeepsPadding(options, prepared.to, *seen);
   of_model.with_vocabulary_padding = prepared.keeps_padding;
-  CKPT_ASSIGN_OR_RETURN(prepared.model, UnderstandModel(storage, std::move(seen), of_model));
+  Result<ModelSource> understood = UnderstandModel(storage, seen, of_model);
+  if (!understood.ok() && prepared.keeps_padding) {
+    // The arguments may tell of rows that a conversion to FSDP2 left out.
+    Result<ModelSource> unpadded = UnderstandModel(storage, std::move(seen), options.model);
+    if (unpadded.ok()) {
+      prepared.keeps_padding = false;
+      understood = std::move(unpadded);
+    }
+  }
+  CKPT_ASSIGN_OR_RETURN(prepared.model, std::move(understood));
   return OkStatus();
 }
 

@@ -92,8 +92,8 @@ struct RunFormat {
   // Leaves of `run.group_of` what a reader of the format knows of it, where parameters' groups are
   // not stored. Null: they are.
   void (*forget_groups)(TrainingRun& run) = nullptr;
-  // Whether objects that are no part of a run are its program's, not a rank's, such as the state of
-  // a scheduler: they go along to a target of this format.
+  // Whether objects that are no part of a run, such as the state of its program's scheduler, go
+  // along to a target of this format.
   bool carries_objects = false;
   // Key of a trained weight's exact value, beside the weight, in one of the format's forms. Null:
   // the weight itself is exact.

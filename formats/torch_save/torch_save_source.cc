@@ -269,14 +269,7 @@ Status TorchSaveSource::NameHidden(const std::function<ObjectEntry(const std::st
 }
 
 Status TorchSaveSource::VerifyOnce(const StorageExtent& storage) const {
-  {
-    const MutexLock lock(mutex_);
-    if (verified_.contains(&storage)) return OkStatus();
-  }
-  CKPT_RETURN_IF_ERROR(torch_save::VerifyStorage(container_, storage));
-  const MutexLock lock(mutex_);
-  verified_.insert(&storage);
-  return OkStatus();
+  return verified_.Run(&storage, [&] { return torch_save::VerifyStorage(container_, storage); });
 }
 
 Result<std::vector<RankPart>> TorchSaveSource::RankParts(std::string_view prefix) const {

@@ -12,7 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "core/base/mutex.h"
+#include "core/base/once_per_key.h"
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
 #include "core/manifest/manifest.h"
@@ -89,7 +89,7 @@ class TorchSaveSource final : public CheckpointSource {
   Status NameHidden(const std::function<ObjectEntry(const std::string&)>& make,
                     IndexBuilder& builder);
   // Verifies a storage the first time: views share it.
-  Status VerifyOnce(const torch_save::StorageExtent& storage) const CKPT_EXCLUDES(mutex_);
+  Status VerifyOnce(const torch_save::StorageExtent& storage) const;
 
   const torch_save::TorchContainer container_;
   const std::unordered_set<pickle::NodeId> whole_;  // values that are one entry each
@@ -100,8 +100,7 @@ class TorchSaveSource final : public CheckpointSource {
   std::unordered_map<std::string, std::uint64_t> held_bytes_;  // by the keys of objects
   Storages held_;  // by objects: compared with their checksums when those are read
   Protection protection_ = Protection::kNone;
-  mutable Mutex mutex_;
-  mutable Storages verified_ CKPT_GUARDED_BY(mutex_);
+  mutable OncePerKey<const torch_save::StorageExtent*> verified_;
 };
 
 // The same as an interface.

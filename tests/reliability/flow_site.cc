@@ -38,7 +38,7 @@ ConvertOptions FlowSite::options() const {
 
 ConvertOptions FlowSite::recovery_options() const {
   ConvertOptions options = this->options();
-  options.resume = true;
+  options.resume = !flow_.links;  // which copies nothing that could be taken up
   options.overwrite = true;
   return options;
 }

@@ -57,7 +57,7 @@ Status AddRange(const std::vector<std::string_view>& ends, std::size_t dim, std:
   const std::int64_t begin = std::clamp<std::int64_t>(from, 0, size);
   const std::int64_t end = std::clamp<std::int64_t>(to, 0, size);
   const std::int64_t length = std::max<std::int64_t>(0, end - begin);
-  // 2:2 and 4:2 are empty as in numpy, whatever the dim.
+  // 2:2 and 4:2 are empty, as in numpy. What begins past the end is probably mistyped.
   const bool is_outside = from < to || from >= size || to < 0;
   if (length == 0 && size > 0 && is_outside) {
     return Error(ErrorKind::kOutOfRange, fmt::format("range outside dim {}", dim))

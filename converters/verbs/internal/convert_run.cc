@@ -255,18 +255,23 @@ Result<std::vector<PickledEntry>> CarryObjects(const TrainingState& state, const
   std::vector<PickledEntry> carried;
   const OpenedCheckpoint& checkpoint = *state.weights.checkpoint;
   if (!target.carries_objects || !IsStoredAs(checkpoint, target)) return carried;
+  std::map<std::string_view, LeftOutEntry*> listed;
+  for (LeftOutEntry& entry : left_out) listed.emplace(entry.key, &entry);
+  std::set<std::string> gone_along;
   for (const ObjectEntry& object : checkpoint.source->index().objects()) {
-    const auto listed = std::ranges::find(left_out, object.key, &LeftOutEntry::key);
-    if (listed == left_out.end()) continue;
+    const auto entry = listed.find(object.key);
+    if (entry == listed.end()) continue;
     Result<std::optional<PickledObject>> pickled = checkpoint.source->ReadPickled(object);
     if (!pickled.ok()) {
       if (IsOfSystem(pickled.status().kind())) return std::move(pickled).status();
-      listed->why = pickled.status().first().message;
+      entry->second->why = pickled.status().first().message;
     } else if (*pickled) {
       carried.push_back({object.key, **std::move(pickled)});
-      left_out.erase(listed);
+      gone_along.insert(object.key);
     }
   }
+  std::erase_if(left_out,
+                [&](const LeftOutEntry& entry) { return gone_along.contains(entry.key); });
   return carried;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -98,20 +100,9 @@ std::optional<RenamedKey> Renamed(const OpenModelOptions& options, const std::st
   return std::nullopt;
 }
 
-std::string WithoutWrappers(std::string_view key) {
-  constexpr std::array kWrappers = {"_orig_mod."sv, "_checkpoint_wrapped_module."sv,
-                                    "_fsdp_wrapped_module."sv};
-  std::string name;
-  while (!key.empty()) {
-    const std::size_t dot = key.find('.');
-    const std::string_view part = key.substr(0, dot == key.npos ? dot : dot + 1);
-    if (std::ranges::find(kWrappers, part) == kWrappers.end()) name += part;
-    key.remove_prefix(part.size());
-  }
-  return name;
-}
-
-Status CheckRenamed(const OpenModelOptions& options, const CheckpointIndex& index) {
+// Objects go along where tensors keep their keys (`with_objects`); elsewhere they take no name.
+Status CheckRenamed(const OpenModelOptions& options, const CheckpointIndex& index,
+                    bool with_objects) {
   std::set<std::string> unused;
   for (const auto& [from, to] : options.rename) unused.insert(from);
   std::map<std::string, std::string> taken;  // new key → the source's
@@ -134,6 +125,7 @@ Status CheckRenamed(const OpenModelOptions& options, const CheckpointIndex& inde
     if (renamed && renamed->key.empty() && !key.empty()) {
       return Error(ErrorKind::kUsage, "--rename leaves nothing of a key").Tensor(key);
     }
+    if (!with_objects && index.FindObject(key) != nullptr) continue;
     const auto [other, is_new] = taken.emplace(renamed ? renamed->key : key, key);
     if (is_new) continue;
     return Error(ErrorKind::kUsage, "--rename gives two keys of the source one name")
@@ -164,7 +156,7 @@ Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model
   if (!options.take_as.empty()) return OfferAs(options.take_as, model.source().index());
   CKPT_RETURN_IF_ERROR(CheckPatterns(options, model.source().index()));
   if (!options.rename.empty()) {
-    CKPT_RETURN_IF_ERROR(CheckRenamed(options, model.source().index()));
+    CKPT_RETURN_IF_ERROR(CheckRenamed(options, model.source().index(), !model.family));
   }
   Offered offered;
   const auto tensors = model.source().index().tensors();
@@ -189,8 +181,34 @@ Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model
   return offered;
 }
 
-void RemoveWrappers(Offered& offered) {
-  for (GlobalTensor& tensor : offered.tensors) tensor.key = WithoutWrappers(tensor.key);
+std::string WithoutWrappers(std::string_view key) {
+  constexpr std::array kWrappers = {"_orig_mod."sv, "_checkpoint_wrapped_module."sv,
+                                    "_fsdp_wrapped_module."sv};
+  std::string name;
+  while (!key.empty()) {
+    const std::size_t dot = key.find('.');
+    const std::string_view part = key.substr(0, dot == key.npos ? dot : dot + 1);
+    if (std::ranges::find(kWrappers, part) == kWrappers.end()) name += part;
+    key.remove_prefix(part.size());
+  }
+  return name;
+}
+
+Status RemoveWrappers(const CheckpointIndex& index, Offered& offered) {
+  std::map<std::string, std::uint32_t> taken;
+  for (std::size_t t = 0; t < offered.tensors.size(); ++t) {
+    std::string& key = offered.tensors[t].key;
+    key = WithoutWrappers(key);
+    const auto [other, is_new] = taken.emplace(key, offered.positions[t]);
+    if (is_new) continue;
+    return Error(ErrorKind::kUnsupported,
+                 "two keys are one without the names that PyTorch's wrappers give")
+        .Tensor(key)
+        .Actual(fmt::format("{} and {}", Quote(index.tensors()[other->second].key),
+                            Quote(index.tensors()[offered.positions[t]].key)))
+        .Hint("ckpt-convert --drop leaves one of them out");
+  }
+  return OkStatus();
 }
 
 }  // namespace ckpt

@@ -3,6 +3,8 @@
 #define CKPT_CONVERTERS_VERBS_INTERNAL_OFFERED_TENSORS_H_
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "converters/verbs/model_source.h"
@@ -21,10 +23,13 @@ struct Offered {
 // `left_out`. Errors: kUsage (a pattern that matches nothing or has no effect; no tensor is left).
 Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model);
 
-// Takes the names out of keys that modules have which PyTorch's own wrappers put around others:
-// torch.compile, activation checkpointing, FSDP. torch's get_state_dict does the same. No model has
-// a module of such a name.
-void RemoveWrappers(Offered& offered);
+// A key without the names of modules that PyTorch's own wrappers put around others: torch.compile,
+// activation checkpointing, FSDP. torch's get_state_dict does the same. No model has a module of
+// such a name.
+[[nodiscard]] std::string WithoutWrappers(std::string_view key);
+
+// Takes them out of all keys. Errors: kUnsupported (two keys of the source become one).
+Status RemoveWrappers(const CheckpointIndex& index, Offered& offered);
 
 }  // namespace ckpt
 

@@ -30,8 +30,8 @@ struct ModelPairs {
   std::vector<TensorAsked> only_b;
 };
 
-// `b` in the names and shapes of `a`. Rows that pad a vocabulary are zeros on both sides. A pure
-// function. Errors: those of ViewModel.
+// `b` in the names and shapes of `a`. Rows that pad a vocabulary and that a model is understood
+// without are zeros. A pure function. Errors: those of ViewModel.
 Result<ModelPairs> PairModels(const ModelSource& a, const ModelSource& b);
 
 // A stored tensor as it is.

@@ -128,13 +128,18 @@ Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& 
   ParamGroup group;
   CKPT_RETURN_IF_ERROR(megatron::ReadOptimizer(fields, group, said));
   // A rate may be a tensor, so that a captured graph can read it.
-  if (const GlobalTensor* const rate = source.index().FindTensor(prefix + "lr")) {
-    CKPT_ASSIGN_OR_RETURN(group.lr, ReadStoredNumber(source, *rate));
-    said.insert(fmt::format("{}lr", kOfGroups));
-  }
+  const auto read_rate = [&](std::string_view name, std::string_view setting,
+                             double& rate) -> Status {
+    const GlobalTensor* const tensor = source.index().FindTensor(fmt::format("{}{}", prefix, name));
+    if (tensor == nullptr && !fields.Has(name)) return OkStatus();
+    said.insert(fmt::format("{}{}", kOfGroups, setting));
+    if (tensor == nullptr) return fields.Read(name, rate);
+    CKPT_ASSIGN_OR_RETURN(rate, ReadStoredNumber(source, *tensor));
+    return OkStatus();
+  };
+  CKPT_RETURN_IF_ERROR(read_rate("lr", "lr", group.lr));
   group.max_lr = group.lr;
-  CKPT_RETURN_IF_ERROR(fields.Read("initial_lr", group.max_lr));
-  if (fields.Has("initial_lr")) said.insert(fmt::format("{}max_lr", kOfGroups));
+  CKPT_RETURN_IF_ERROR(read_rate("initial_lr", "max_lr", group.max_lr));
   if (rest.empty()) return group;
   CKPT_RETURN_IF_ERROR(megatron::ReadGroup(ObjectFields(source, rest), group, said));
   return group;
@@ -369,8 +374,9 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   if (!args.empty()) {
     CKPT_RETURN_IF_ERROR(ReadOwnProgress(source, args, detail, stored));
     stored.decoded.emplace_back(kRunState);
-    // Another scheduler than ours came along from the program that made the run.
-    if (ObjectFields(source, kScheduler).Has(kCurves)) stored.decoded.emplace_back(kScheduler);
+    if (!ObjectFields(source, kRunState).Has(kOwnScheduler)) {
+      stored.decoded.emplace_back(kScheduler);
+    }
   } else {
     CKPT_ASSIGN_OR_RETURN(const Configuration made, ArgsOf(source, groups));
     run.args.assign(made.begin(), made.end());

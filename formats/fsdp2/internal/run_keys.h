@@ -15,7 +15,6 @@ namespace ckpt::fsdp2 {
 inline constexpr std::string_view kModel = "model.";
 inline constexpr std::string_view kOptimizer = "optim.";
 inline constexpr std::string_view kScheduler = "lr_scheduler.";
-inline constexpr std::string_view kCurves = "lr_lambdas";  // of LambdaLR, the one that we write
 // Behind the optimizer's prefix.
 inline constexpr std::string_view kState = "state.";
 inline constexpr std::string_view kGroups = "param_groups.";
@@ -25,6 +24,8 @@ inline constexpr std::string_view kRunArgs = "run.args";
 inline constexpr std::string_view kRunSchedule = "run.opt_param_scheduler.";
 inline constexpr std::string_view kRunGroups = "run.param_groups.";
 // Behind kRunState.
+// Says that the scheduler is that of the program that made the run.
+inline constexpr std::string_view kOwnScheduler = "has_own_scheduler";
 inline constexpr std::string_view kIteration = "iteration";
 inline constexpr std::string_view kUpdates = "finished_updates";
 inline constexpr std::string_view kSamples = "consumed_train_samples";

@@ -112,7 +112,7 @@ std::vector<ObjectField> SchedulerFields(const TrainingRun& run) {
           {"_is_initial", PickleValue(false)},
           {"_get_lr_called_within_step", PickleValue(false)},
           {"_last_lr", PickleValue(Value(std::move(last)))},
-          {std::string(kCurves), PickleValue(Value(std::move(curves)))}};
+          {"lr_lambdas", PickleValue(Value(std::move(curves)))}};
 }
 
 std::optional<std::string_view> Behind(std::string_view prefix, std::string_view key) {
@@ -157,7 +157,11 @@ std::vector<PickledEntry> RunObjects(const TrainingRun& run, const ChosenForms& 
       carried, [](const PickledEntry& object) { return object.key.starts_with(kScheduler); });
   std::vector<PickledEntry> objects = std::move(carried);
   AddGroups(run, IsFlat(forms), objects);
-  if (!has_scheduler) Add(kScheduler, SchedulerFields(run), objects);
+  if (has_scheduler) {
+    Add(kRunState, {{kOwnScheduler, PickleValue(true)}}, objects);
+  } else {
+    Add(kScheduler, SchedulerFields(run), objects);
+  }
   objects.push_back(ArgsObject(run.args));
   Add(kRunSchedule, megatron::ScheduleFields(run.schedule), objects);
   Add(kRunState,

@@ -1,7 +1,6 @@
 #include "formats/hdf5/internal/source.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -9,6 +8,7 @@
 
 #include "core/base/checked_math.h"
 #include "core/base/mutex.h"
+#include "core/base/once_per_key.h"
 #include "core/base/units.h"
 #include "core/io/range_crc.h"
 #include "core/manifest/manifest_text.h"
@@ -131,15 +131,10 @@ class Source final : public CheckpointSource {
   Status VerifyOnce(const ReadableFile& file,
                     const std::shared_ptr<const StoredCrc32>& checksum) const {
     if (checksum == nullptr) return OkStatus();
-    {
-      const MutexLock lock(mutex_);
-      if (verified_.contains(checksum)) return OkStatus();
-    }
-    CKPT_RETURN_IF_ERROR(VerifyRangeCrc32(file, "a data set", checksum->offset_bytes,
-                                          checksum->size_bytes, checksum->crc32));
-    const MutexLock lock(mutex_);
-    verified_.insert(checksum);
-    return OkStatus();
+    return verified_.Run(checksum, [&] {
+      return VerifyRangeCrc32(file, "a data set", checksum->offset_bytes, checksum->size_bytes,
+                              checksum->crc32);
+    });
   }
 
   Result<StoredArray> LocatePiece(const GlobalTensor& tensor, const Chunk& chunk) const {
@@ -189,7 +184,7 @@ class Source final : public CheckpointSource {
   mutable Mutex mutex_;
   // By FileId; null past the number of files that are kept open.
   mutable std::vector<std::shared_ptr<const ReadableFile>> open_files_ CKPT_GUARDED_BY(mutex_);
-  mutable std::unordered_set<std::shared_ptr<const StoredCrc32>> verified_ CKPT_GUARDED_BY(mutex_);
+  mutable OncePerKey<std::shared_ptr<const StoredCrc32>> verified_;
 };
 
 }  // namespace

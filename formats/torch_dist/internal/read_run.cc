@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/checked_math.h"
 #include "core/json/json_reader.h"
 #include "core/layout/find_value.h"
 #include "core/tensor/dtype.h"
@@ -151,25 +152,33 @@ class MemberSettings final : public megatron::StoredSettings {
   const JsonCursor object_;
 };
 
-// The bytes of all tensors in a value.
-std::uint64_t TensorBytes(const JsonCursor& value) {
+// The bytes of all tensors in a value. Errors: kBadMetadata, kResource (a size that none has).
+Result<std::uint64_t> TensorBytes(const JsonCursor& value) {
   std::uint64_t bytes = 0;
+  const auto add = [&](const JsonCursor& part) -> Status {
+    CKPT_ASSIGN_OR_RETURN(const std::uint64_t more, TensorBytes(part));
+    if (CheckedAdd(bytes, more, &bytes)) return OkStatus();
+    return Error(ErrorKind::kResource, "the size of tensors overflows 64 bits");
+  };
   if (value.kind() == JsonKind::kArray) {
-    for (const JsonCursor& item : *value.Items()) bytes += TensorBytes(item);
+    CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, value.Items());
+    for (const JsonCursor& item : items) CKPT_RETURN_IF_ERROR(add(item));
   }
   if (value.kind() != JsonKind::kObject) return bytes;
-  const auto tensor = value.Find("$tensor");
+  std::optional<JsonCursor> tensor = value.Find("$tensor");
+  if (!tensor) tensor = value.Find("$parameter");
   if (!tensor) {
-    for (const auto& [name, member] : *value.Members()) bytes += TensorBytes(member);
+    CKPT_ASSIGN_OR_RETURN(const auto members, value.Members());
+    for (const auto& [name, member] : members) CKPT_RETURN_IF_ERROR(add(member));
     return bytes;
   }
   const auto shape = tensor->Find("shape");
   const auto dtype = tensor->Find("dtype");
   if (!shape || !dtype) return bytes;
-  const Result<Dims> dims = shape->Int64Array();
-  const Result<std::string> name = dtype->Text();
-  const std::optional<DType> parsed = name.ok() ? ParseDType(*name) : std::nullopt;
-  return dims.ok() && parsed ? NumBytes(*dims, *parsed) : bytes;
+  CKPT_ASSIGN_OR_RETURN(const Dims dims, shape->Int64Array());
+  CKPT_ASSIGN_OR_RETURN(const std::string name, dtype->Text());
+  const std::optional<DType> parsed = ParseDType(name);
+  return parsed ? CountBytes(dims, *parsed) : bytes;
 }
 
 // Notes what is not among `read`.
@@ -179,7 +188,9 @@ Status NoteUnread(const StoredState& state, const JsonCursor& object,
   CKPT_ASSIGN_OR_RETURN(const auto members, object.Members());
   for (const auto& [name, member] : members) {
     if (std::ranges::find(read, name) != read.end() || member.is_null()) continue;
-    into.unread.push_back({fmt::format("{}{}", state.key(), member.where()), TensorBytes(member)});
+    Result<std::uint64_t> bytes = TensorBytes(member);
+    if (!bytes.ok()) return std::move(bytes).status().Tensor(state.PlaceOf(member));
+    into.unread.push_back({fmt::format("{}{}", state.key(), member.where()), *bytes});
   }
   return OkStatus();
 }

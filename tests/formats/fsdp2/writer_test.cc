@@ -2,6 +2,7 @@
 #include "formats/fsdp2/internal/writer.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -174,6 +175,26 @@ TEST(SgdTest, CountsNoUpdatesInItsState) {
   };
   EXPECT_TRUE(has("optim.param_groups.0.momentum"));
   EXPECT_FALSE(has("optim.param_groups.0.betas"));
+}
+
+// The state of a program's own scheduler is no other, even if both are of LambdaLR.
+TEST(RunObjectsTest, LeaveAProgramsSchedulerAlone) {
+  const TrainingRun run = Request("nested").run;
+  const std::string key = "lr_scheduler.last_epoch";
+  const auto of = [&](std::vector<PickledEntry> carried) {
+    std::map<std::string, Bytes> objects;
+    for (PickledEntry& object : RunObjects(run, {}, std::move(carried))) {
+      EXPECT_TRUE(objects.emplace(object.key, object.value.pickle).second) << object.key;
+    }
+    return objects;
+  };
+  const auto ours = of({});
+  EXPECT_TRUE(ours.contains("lr_scheduler.lr_lambdas"));
+  EXPECT_FALSE(ours.contains("run.has_own_scheduler"));
+  const auto theirs = of({{key, {Bytes(3)}}});
+  EXPECT_EQ(theirs.at(key), Bytes(3));
+  EXPECT_FALSE(theirs.contains("lr_scheduler.lr_lambdas"));
+  EXPECT_TRUE(theirs.contains("run.has_own_scheduler"));
 }
 
 }  // namespace

@@ -118,6 +118,18 @@ TEST(ReadRunTest, NamesWhatNoRunHas) {
                                            Pair("common_state/optimizer/grad_scaler", 4)));
 }
 
+TEST(ReadRunTest, RefusesASizeThatNoTensorHas) {
+  for (const char* shape : {"[-5, 4]", "[9223372036854775807, 4]"}) {
+    const StatedSource source(
+        kTensors, "{" + std::string(kArgs) + R"("mine": {"$tensor": {"shape": )" + shape +
+                      R"(, "dtype": "float32"}}, )"
+                      R"("optimizer": {"optimizer": {"param_groups": [{"step": 2}]}}})");
+    const auto stored = ReadRun(source, RunDetail::kWhole);
+    ASSERT_FALSE(stored.ok()) << shape;
+    EXPECT_EQ(stored.status().first().tensor, "common_state: /mine") << shape;
+  }
+}
+
 // Two optimizers, told apart by numbers or not.
 TEST(ReadRunTest, ReadsSeveralOptimizers) {
   const StatedSource source(
