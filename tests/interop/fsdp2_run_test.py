@@ -133,7 +133,7 @@ def test_a_rate_that_its_scheduler_changed_is_told(theirs, data, tmp_path):
     _, notes = train(here, tmp_path / "run", data, "restart_data=true", "train_iters=3", "lr=0.0007", with_notes=True)
     assert said in notes and "here lr=0.0007" in notes
     report = convert(source, tmp_path / "there", "--to", "torch_dist", "--hf-assets", model)
-    assert any(said in warning["message"] for warning in report["warnings"])
+    assert any(said in problem["message"] for problem in report["problems"])
 
 
 def test_a_programs_own_scheduler_goes_along(theirs, tmp_path):
