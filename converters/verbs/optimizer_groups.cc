@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -15,7 +16,21 @@ bool AreOneWithoutExperts(ParamGroup a, ParamGroup b) {
   return a == b;
 }
 
+constexpr std::size_t kMostNamed = 10;
+
 }  // namespace
+
+void OtherParameters::Add(Status difference) {
+  if (++count_ <= kMostNamed) named_.Add(std::move(difference));
+}
+
+Status OtherParameters::Finish() && {
+  if (count_ > kMostNamed) {
+    named_.Add(Error(ErrorKind::kUnsupported,
+                     fmt::format("{} more parameters differ so", count_ - kMostNamed)));
+  }
+  return std::move(named_);
+}
 
 OptimizerGroups::OptimizerGroups(const TrainingRun& run)
     : are_all_named_(!run.group_of.empty() && !run.others_by_decay) {

@@ -13,10 +13,23 @@
 #include "converters/verbs/model_source.h"
 #include "converters/verbs/training_state.h"
 #include "core/base/result.h"
+#include "core/base/status.h"
 #include "core/training/run_format.h"
 #include "core/training/training_run.h"
 
 namespace ckpt {
+
+// Parameters whose groups are not as they must be: the first are named, the others counted.
+class OtherParameters {
+ public:
+  void Add(Status difference);
+  // All of them; OK if there are none.
+  [[nodiscard]] Status Finish() &&;
+
+ private:
+  Status named_;
+  std::size_t count_ = 0;
+};
 
 // Groups that differ only in whether their parameters are experts are one.
 class OptimizerGroups {

@@ -1,7 +1,5 @@
 #include "core/checkpoint/no_match.h"
 
-#include <vector>
-
 #include <fmt/format.h>
 
 #include "core/base/nearest_match.h"
@@ -16,6 +14,13 @@ Status NoKeyMatches(std::string_view option, std::string_view pattern,
       .Actual(Quote(pattern))
       .Hint(nearest.empty() ? "ckpt-inspect tensors PATH lists the keys"
                             : "did you mean " + Quote(nearest) + "?");
+}
+
+std::vector<std::string> KeysOfEntries(const CheckpointIndex& index) {
+  std::vector<std::string> keys;
+  for (const GlobalTensor& tensor : index.tensors()) keys.push_back(tensor.key);
+  for (const ObjectEntry& object : index.objects()) keys.push_back(object.key);
+  return keys;
 }
 
 Status NoTensorMatches(std::string_view option, std::string_view pattern,

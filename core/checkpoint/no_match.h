@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/status.h"
 #include "core/checkpoint/index.h"
@@ -17,7 +18,10 @@ namespace ckpt {
 [[nodiscard]] Status NoKeyMatches(std::string_view option, std::string_view pattern,
                                   std::span<const std::string> keys);
 
-// The same for the keys of the index's tensors.
+// For patterns over all entries: the keys of the tensors, then those of the objects.
+[[nodiscard]] std::vector<std::string> KeysOfEntries(const CheckpointIndex& index);
+
+// NoKeyMatches for the keys of the index's tensors.
 [[nodiscard]] Status NoTensorMatches(std::string_view option, std::string_view pattern,
                                      const CheckpointIndex& index);
 

@@ -49,10 +49,7 @@ Status CheckMatchesSome(const CheckpointIndex& index, const std::string& glob, A
   if (glob.empty() || !SelectTensors(index, glob).empty()) return OkStatus();
   if (among == Among::kTensors) return NoTensorMatches("--match", glob, index);
   if (!SelectObjects(index, glob).empty()) return OkStatus();
-  std::vector<std::string> keys;
-  for (const GlobalTensor& tensor : index.tensors()) keys.push_back(tensor.key);
-  for (const ObjectEntry& object : index.objects()) keys.push_back(object.key);
-  return NoKeyMatches("--match", glob, keys);
+  return NoKeyMatches("--match", glob, KeysOfEntries(index));
 }
 
 std::uint64_t LogicalBytes(const GlobalTensor& tensor) {

@@ -33,18 +33,15 @@ bool IsChosen(const OpenModelOptions& options, std::string_view key) {
   return options.only.empty() || MatchesAny(options.only, key);
 }
 
-// Of tensors and objects: options that choose entries take both.
-std::vector<std::string> KeysOf(const CheckpointIndex& index) {
-  std::vector<std::string> keys;
-  for (const GlobalTensor& tensor : index.tensors()) keys.push_back(tensor.key);
-  for (const ObjectEntry& object : index.objects()) keys.push_back(object.key);
-  return keys;
+bool IsLeftOut(const OpenModelOptions& options, std::string_view key) {
+  return MatchesAny(options.drop, key) || !IsChosen(options, key);
 }
 
 // A pattern that has no effect is an error, because it is probably mistyped.
 Status CheckPatterns(const OpenModelOptions& options, const CheckpointIndex& index) {
+  if (options.only.empty() && options.drop.empty()) return OkStatus();
   Status status;
-  const std::vector<std::string> keys = KeysOf(index);
+  const std::vector<std::string> keys = KeysOfEntries(index);
   for (const std::string& pattern : options.only) {
     const bool chooses = std::ranges::any_of(
         keys, [&](const std::string& key) { return MatchesGlob(pattern, key); });
@@ -103,11 +100,13 @@ std::optional<RenamedKey> Renamed(const OpenModelOptions& options, const std::st
 // Objects go along where tensors keep their keys (`with_objects`); elsewhere they take no name.
 Status CheckRenamed(const OpenModelOptions& options, const CheckpointIndex& index,
                     bool with_objects) {
+  if (options.rename.empty()) return OkStatus();
   std::set<std::string> unused;
   for (const auto& [from, to] : options.rename) unused.insert(from);
   std::map<std::string, std::string> taken;  // new key → the source's
-  for (const std::string& key : KeysOf(index)) {
-    if (MatchesAny(options.drop, key) || !IsChosen(options, key)) continue;
+  const std::vector<std::string> keys = KeysOfEntries(index);
+  for (const std::string& key : keys) {
+    if (IsLeftOut(options, key)) continue;
     std::vector<std::string> patterns;
     for (const auto& [from, to] : options.rename) {
       const bool is_pattern = from.find('*') != std::string::npos;
@@ -134,7 +133,7 @@ Status CheckRenamed(const OpenModelOptions& options, const CheckpointIndex& inde
   }
   if (unused.empty()) return OkStatus();
   const std::string& pattern = *unused.begin();
-  const bool is_known = std::ranges::any_of(KeysOf(index), [&](const std::string& key) {
+  const bool is_known = std::ranges::any_of(keys, [&](const std::string& key) {
     return key == pattern || Rewrite(pattern, pattern, key);
   });
   return Error(ErrorKind::kUsage,
@@ -147,7 +146,7 @@ Status CheckRenamed(const OpenModelOptions& options, const CheckpointIndex& inde
 }  // namespace
 
 std::optional<std::string> KeyInTarget(const OpenModelOptions& options, const std::string& key) {
-  if (MatchesAny(options.drop, key) || !IsChosen(options, key)) return std::nullopt;
+  if (IsLeftOut(options, key)) return std::nullopt;
   const std::optional<RenamedKey> renamed = Renamed(options, key);
   return renamed ? renamed->key : key;
 }
@@ -155,15 +154,11 @@ std::optional<std::string> KeyInTarget(const OpenModelOptions& options, const st
 Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model) {
   if (!options.take_as.empty()) return OfferAs(options.take_as, model.source().index());
   CKPT_RETURN_IF_ERROR(CheckPatterns(options, model.source().index()));
-  if (!options.rename.empty()) {
-    CKPT_RETURN_IF_ERROR(CheckRenamed(options, model.source().index(), !model.family));
-  }
+  CKPT_RETURN_IF_ERROR(CheckRenamed(options, model.source().index(), !model.family));
   Offered offered;
   const auto tensors = model.source().index().tensors();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const bool excluded =
-        MatchesAny(options.drop, tensors[i].key) || !IsChosen(options, tensors[i].key);
-    if (excluded) {
+    if (IsLeftOut(options, tensors[i].key)) {
       CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes,
                             CountBytes(tensors[i].shape, tensors[i].dtype));
       model.left_out.push_back({tensors[i].key, bytes, std::string(kLeftOutOnRequest)});

@@ -433,6 +433,7 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
     CKPT_RETURN_IF_ERROR(megatron::CheckSchedule(stored.run, args, kCommonKey));
   }
   if (!stored.moments.empty()) {
+    // Whatever group each was in, this is what can be known of it.
     for (const auto& [key, weight] : stored.moments.front().weight_of) {
       stored.run.group_of.emplace_back(weight, 0);
     }

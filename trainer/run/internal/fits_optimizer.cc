@@ -18,7 +18,6 @@ namespace ckpt::train {
 namespace {
 
 constexpr std::string_view kWeightsAlone = "--set finetune=true takes the weights alone";
-constexpr std::size_t kMostNamed = 10;
 
 // What every group must have in common, under torch's and Megatron's names.
 struct Setting {
@@ -89,8 +88,7 @@ Status CheckDecaysAlike(const TrainingState& state, const ModelView& moment,
   CKPT_ASSIGN_OR_RETURN(const OptimizerGroups groups, OptimizerGroups::Of(state));
   const std::set<std::string> decayed = DecayedParameters(config);
   const auto say = [](bool decays) { return decays ? "weight decay" : "no weight decay"; };
-  Status differences;
-  std::size_t count = 0;
+  OtherParameters differences;
   bool is_spared_here = false;
   for (std::size_t t = 0; t < moment.tensors.size(); ++t) {
     if (moment.derived[t]) continue;
@@ -102,7 +100,6 @@ Status CheckDecaysAlike(const TrainingState& state, const ModelView& moment,
     const bool decays_here = config.optimizer.decay_all || decayed.contains(tensor.key);
     if (decays == decays_here) continue;
     is_spared_here |= !decays_here;
-    if (++count > kMostNamed) continue;
     differences.Add(Error(ErrorKind::kUnsupported,
                           "the parameter's group says of weight decay what the trainer does not do")
                         .File(state.weights.checkpoint->path.string())
@@ -110,12 +107,9 @@ Status CheckDecaysAlike(const TrainingState& state, const ModelView& moment,
                         .Expected(say(decays_here))
                         .Actual(say(decays)));
   }
-  if (count > kMostNamed) {
-    differences.Add(Error(ErrorKind::kUnsupported,
-                          fmt::format("{} more parameters differ so", count - kMostNamed)));
-  }
   const bool would_all = AllDecay(state.run.groups) && is_spared_here;
   return std::move(differences)
+      .Finish()
       .Hint(would_all ? fmt::format("--set decay_all=true lets all decay; {}", kWeightsAlone)
                       : std::string(kWeightsAlone));
 }
