@@ -69,8 +69,11 @@ Result<OptimizerGroups> OptimizerGroups::KnownToReaders(TrainingRun run, const R
 }
 
 Status OptimizerGroups::TellApartByDecay() {
+  // Others are in the same group as some that are named, but not beside those of another rate.
   std::set<std::size_t> told;
-  for (const auto& [name, group] : named_) told.insert(group);
+  for (const auto& [name, group] : named_) {
+    if (groups_[group].has_own_rate()) told.insert(group);
+  }
   std::vector<std::size_t> of_matrices;
   std::vector<std::size_t> of_vectors;
   for (std::size_t g = 0; g < groups_.size(); ++g) {

@@ -44,7 +44,7 @@ _OF_THE_JOB = _OF_THE_LOOP | set("""
 """.split())
 
 _SWITCHES = set("""
-  add_qkv_bias bf16 calculate_per_token_loss moe_pad_expert_input_to_capacity moe_router_enable_expert_bias moe_shared_expert_gate
+  add_qkv_bias apply_wd_to_qk_layernorm bf16 calculate_per_token_loss moe_pad_expert_input_to_capacity moe_router_enable_expert_bias moe_shared_expert_gate
   multi_latent_attention rotary_interleaved swiglu untie_embeddings_and_output_weights
 """.split())
 

@@ -87,7 +87,7 @@ Result<Optimizer> Optimizer::Create(const OptimizerConfig& config, ParamStore& s
 
 void Optimizer::AddRuns(std::size_t state, const MainArrays& main) {
   for (const ParamPiece& piece : main.pieces) {
-    const bool decays = config_.decay_all || Decays(*piece.spec);
+    const bool decays = Decays(config_, *piece.spec);
     const std::int64_t end = piece.main_offset + piece.rows * piece.row_elems;
     // The padding between parameters is zero and stays zero, so one run may contain it.
     if (!runs_.empty() && runs_.back().state == state && runs_.back().decays == decays) {

@@ -32,6 +32,7 @@ struct OptimizerConfig {
   // Decay every parameter, also norms and biases; otherwise only those that Megatron decays
   // (weight_decay.h).
   bool decay_all = false;
+  bool decay_query_key_norms = false;  // these vectors, too
   // The moments stay in the host's memory, and blocks of them pass through the device in an update.
   bool moments_on_host = false;
   std::int64_t host_block_elems = HostMoments::kBlockElems;

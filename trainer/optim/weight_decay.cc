@@ -1,12 +1,12 @@
 #include "trainer/optim/weight_decay.h"
 
-#include <string_view>
+#include "core/training/weight_decay.h"
 
 namespace ckpt::trainer {
 
-bool Decays(const ParamSpec& param) {
-  const bool is_bias = std::string_view(param.name).ends_with(".bias");
-  return param.shape.size() >= 2 && !is_bias;
+bool Decays(const OptimizerConfig& config, const ParamSpec& param) {
+  if (config.decay_all) return true;
+  return ckpt::Decays(param.name, param.shape.size(), config.decay_query_key_norms);
 }
 
 }  // namespace ckpt::trainer

@@ -2,12 +2,13 @@
 #ifndef CKPT_TRAINER_OPTIM_WEIGHT_DECAY_H_
 #define CKPT_TRAINER_OPTIM_WEIGHT_DECAY_H_
 
+#include "trainer/optim/optimizer.h"
 #include "trainer/params/param_spec.h"
 
 namespace ckpt::trainer {
 
-// Whether weight decay applies: the parameter has at least two dims and is not a bias.
-[[nodiscard]] bool Decays(const ParamSpec& param);
+// All of them if the configuration says so, else those of core/training/weight_decay.h.
+[[nodiscard]] bool Decays(const OptimizerConfig& config, const ParamSpec& param);
 
 }  // namespace ckpt::trainer
 

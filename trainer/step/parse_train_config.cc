@@ -116,6 +116,8 @@ void ReadOptimizer(SettingsReader& settings, TrainConfig& config) {
   optimizer.sgd_momentum = settings.Number("sgd_momentum", optimizer.sgd_momentum);
   optimizer.weight_decay = settings.Number("weight_decay", optimizer.weight_decay);
   optimizer.decay_all = settings.Flag("decay_all", optimizer.decay_all);
+  optimizer.decay_query_key_norms =
+      settings.Flag("apply_wd_to_qk_layernorm", optimizer.decay_query_key_norms);
   optimizer.moments_on_host = settings.Flag("optimizer_cpu_offload", optimizer.moments_on_host);
   config.clip_grad = settings.Number("clip_grad", config.clip_grad);
   config.frozen = settings.TextList("frozen");
@@ -180,7 +182,10 @@ void RefuseIdleSettings(SettingsReader& settings, TrainConfig& config) {
   settings.RefuseIdle(!is_adam, "with optimizer=sgd", {"adam_beta1", "adam_beta2", "adam_eps"});
   settings.RefuseIdle(is_adam, "with optimizer=adam", {"sgd_momentum"});
   settings.RefuseIdle(optimizer.weight_decay == 0, "without weight_decay",
-                      {"decoupled_weight_decay", "decay_all"});
+                      {"decoupled_weight_decay", "decay_all", "apply_wd_to_qk_layernorm"});
+  settings.RefuseIdle(optimizer.decay_all, "with decay_all", {"apply_wd_to_qk_layernorm"});
+  settings.RefuseIdle(!config.model.qk_layernorm, "without qk_layernorm",
+                      {"apply_wd_to_qk_layernorm"});
 
   const ScheduleConfig& schedule = config.schedule;
   settings.RefuseIdle(schedule.style == DecayStyle::kConstant, "with lr_decay_style=constant",

@@ -10,6 +10,7 @@
 #include "core/base/endian.h"
 #include "core/base/quote.h"
 #include "core/base/warning.h"
+#include "formats/hdf5/internal/held_path.h"
 #include "formats/hdf5/internal/links.h"
 #include "formats/hdf5/internal/names.h"
 #include "formats/hdf5/internal/object_header.h"
@@ -145,6 +146,11 @@ class Assembler {
         return Error(ErrorKind::kBadMetadata, "the attribute key does not fit the data set's name")
             .Expected(Quote(LinkNameOf(key)))
             .Actual(Quote(path));
+      }
+      CKPT_ASSIGN_OR_RETURN(const std::string place, OwnText(attributes, kPathAttribute, ""));
+      if (!place.empty()) {
+        CKPT_ASSIGN_OR_RETURN(EntryPath steps, ParsePath(place));
+        result_.paths.insert_or_assign(key, std::move(steps));
       }
     }
     if (set.type.kind != TypeKind::kNumber || set.is_null) {

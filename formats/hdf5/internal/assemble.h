@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/entry_paths.h"
 #include "core/checkpoint/index.h"
 #include "formats/hdf5/internal/attribute.h"
 #include "formats/hdf5/internal/pieces.h"
@@ -27,6 +28,7 @@ struct Assembled {
   CheckpointIndex index;
   std::vector<PieceForm> forms;  // parallel to index.chunks()
   std::unordered_map<std::string, StoredObject> objects;
+  EntryPaths paths;  // of entries that did not stand on top
   bool is_ours = false;  // this program wrote the file
   bool is_part = false;  // and it only holds elements that another one shows
   // Of the text of kOriginName in the first file; of no bytes if there is none.

@@ -20,6 +20,7 @@
 #include "core/base/quote.h"
 #include "core/base/thrown.h"
 #include "core/io/range_crc.h"
+#include "formats/hdf5/internal/held_path.h"
 #include "formats/hdf5/internal/library.h"
 #include "formats/hdf5/internal/library_type.h"
 #include "formats/hdf5/internal/names.h"
@@ -91,7 +92,7 @@ std::string TextBy(const Get& get) {
 class Prover {
  public:
   Prover(Storage& storage, const Path& path, const CheckpointSource& strict)
-      : files_(storage, path), strict_(strict), index_(strict.index()) {}
+      : files_(storage, path), strict_(strict), index_(strict.index()), paths_(strict.Paths()) {}
 
   Status Prove(const WritePlan& plan) {
     has_checksums_ = plan.late_bytes && plan.late_bytes->uses_crc32;
@@ -186,7 +187,7 @@ class Prover {
         OpenDataSet(*main_, fmt::format("/{}/{}", kTensorsGroup, LinkNameOf(tensor.key))));
     const bool has_bytes = H5Dget_offset(set.id()) != HADDR_UNDEF;
     CKPT_RETURN_IF_ERROR(CheckAttributes(
-        set, {{kKeyAttribute, tensor.key}, {kDtypeAttribute, std::string(DTypeName(tensor.dtype))}},
+        set, tensor.key, {{kDtypeAttribute, std::string(DTypeName(tensor.dtype))}},
         has_bytes ? std::vector<std::string>{kCrc32Attribute} : std::vector<std::string>()));
     CKPT_RETURN_IF_ERROR(CheckElements(*main_, set, tensor.dtype, tensor.shape));
     std::vector<Place> found;
@@ -211,8 +212,14 @@ class Prover {
     return set;
   }
 
-  Status CheckAttributes(const Handle& set, const std::map<std::string, std::string>& expected,
+  // `expected`: besides the key and its place.
+  Status CheckAttributes(const Handle& set, const std::string& key,
+                         std::map<std::string, std::string> expected,
                          const std::vector<std::string>& may_have) const {
+    expected.emplace(kKeyAttribute, key);
+    if (const auto path = paths_.find(key); path != paths_.end()) {
+      expected.emplace(kPathAttribute, EncodePath(path->second));
+    }
     std::set<std::string> names;
     if (H5Aiterate2(set.id(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, &AddName<H5A_info_t>,
                     &names) < 0) {
@@ -509,7 +516,7 @@ class Prover {
         OpenDataSet(*main_, fmt::format("/{}/{}", kObjectsGroup, LinkNameOf(object.key))));
     // The type is text of the source's; that it is there is enough. Numbers are true if their
     // digests are in the object, which is known when they are read.
-    CKPT_RETURN_IF_ERROR(CheckAttributes(set, {{kKeyAttribute, object.key}, {kTypeAttribute, ""}},
+    CKPT_RETURN_IF_ERROR(CheckAttributes(set, object.key, {{kTypeAttribute, ""}},
                                          {kNumbersAttribute, kCrc32Attribute}));
     const Handle type(H5Dget_type(set.id()));
     if (H5Tget_class(type.id()) != H5T_STRING || H5Tis_variable_str(type.id()) != 0) {
@@ -536,6 +543,7 @@ class Prover {
   DataFiles files_;
   const CheckpointSource& strict_;
   const CheckpointIndex& index_;
+  const EntryPaths paths_;
   bool has_checksums_ = false;  // every tensor that is stored in one piece has one
   std::map<std::string, std::unique_ptr<LibraryFile>> opened_;
   std::map<const LibraryFile*, std::set<std::string>> shown_;  // data sets that tensors show

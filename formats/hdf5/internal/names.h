@@ -25,6 +25,7 @@ inline constexpr char kKeyAttribute[] = "key";
 inline constexpr char kDtypeAttribute[] = "dtype";
 inline constexpr char kTypeAttribute[] = "type";
 inline constexpr char kNumbersAttribute[] = "numbers";
+inline constexpr char kPathAttribute[] = "path";
 // The CRC-32 of the data set's bytes, where they lie in the file in one piece.
 inline constexpr char kCrc32Attribute[] = "crc32";
 

@@ -33,6 +33,8 @@ class Source final : public CheckpointSource {
 
   [[nodiscard]] const CheckpointIndex& index() const override { return assembled_.index; }
 
+  [[nodiscard]] EntryPaths Paths() const override { return assembled_.paths; }
+
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override {
     CKPT_RETURN_IF_ERROR(index().CheckDeliverable(tensor.key));
     Result<StoredArray> array = LocatePiece(tensor, chunk);

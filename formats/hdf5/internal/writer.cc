@@ -15,8 +15,10 @@
 #include "core/base/checked_math.h"
 #include "core/base/hash.h"
 #include "core/base/units.h"
+#include "core/checkpoint/entry_path_json.h"
 #include "core/codec/zstd.h"
 #include "formats/hdf5/internal/held_numbers.h"
+#include "formats/hdf5/internal/held_path.h"
 #include "formats/hdf5/internal/names.h"
 #include "formats/hdf5/internal/parts.h"
 #include "formats/hdf5/internal/pieces.h"
@@ -56,7 +58,21 @@ Status CheckTensors(const WeightsRequest& request) {
   };
   for (const MemoryTensor& tensor : request.known_tensors) add(tensor.key);
   for (const CarriedObject& object : request.carried_objects) add(object.key);
+  for (const auto& [key, path] : request.paths) {
+    if (HasJson(path)) continue;
+    status.Add(Error(ErrorKind::kUnsupported,
+                     "the place in a nested object cannot be told: a key is not UTF-8")
+                   .Tensor(key)
+                   .Hint("ckpt-convert --rename puts the entry on top, --drop leaves it out"));
+  }
   return status;
+}
+
+// An entry that stands on top of the nested object needs no attribute.
+void AddPath(const EntryPaths& paths, const std::string& key, NewDataSet& set) {
+  const auto found = paths.find(key);
+  if (found == paths.end() || found->second == EntryPath{key}) return;
+  set.attributes.emplace_back(kPathAttribute, EncodePath(found->second));
 }
 
 // The data sets that hold text: objects, and where the checkpoint came from.
@@ -71,6 +87,7 @@ std::vector<NewDataSet> TextsOf(const WeightsRequest& request) {
     if (!object.numbers.empty()) {
       texts.back().attributes.emplace_back(kNumbersAttribute, EncodeNumbers(object.numbers));
     }
+    AddPath(request.paths, object.key, texts.back());
   }
   if (!request.origin.empty()) {
     texts.push_back({.group = {}, .name = kOriginName, .shape = {}, .text = request.origin});
@@ -78,21 +95,24 @@ std::vector<NewDataSet> TextsOf(const WeightsRequest& request) {
   return texts;
 }
 
-NewDataSet DataSetOf(const TargetTensor& tensor) {
-  return {.group = kTensorsGroup,
-          .name = LinkNameOf(tensor.key),
-          .dtype = tensor.dtype,
-          .shape = tensor.shape,
-          .attributes = {{kKeyAttribute, tensor.key},
-                         {kDtypeAttribute, std::string(DTypeName(tensor.dtype))}}};
+NewDataSet DataSetOf(const TargetTensor& tensor, const EntryPaths& paths) {
+  NewDataSet set{.group = kTensorsGroup,
+                 .name = LinkNameOf(tensor.key),
+                 .dtype = tensor.dtype,
+                 .shape = tensor.shape,
+                 .attributes = {{kKeyAttribute, tensor.key},
+                                {kDtypeAttribute, std::string(DTypeName(tensor.dtype))}}};
+  AddPath(paths, tensor.key, set);
+  return set;
 }
 
 // Lays tensors whose elements are known behind the `end` of a file, which then is theirs.
-void AddKnown(std::span<const MemoryTensor> tensors, std::uint32_t file, std::uint64_t& end,
-              std::vector<NewDataSet>& sets, std::vector<WriteLiteral>& literals) {
+void AddKnown(std::span<const MemoryTensor> tensors, const EntryPaths& paths, std::uint32_t file,
+              std::uint64_t& end, std::vector<NewDataSet>& sets,
+              std::vector<WriteLiteral>& literals) {
   for (const MemoryTensor& tensor : tensors) {
     const std::uint64_t at = AlignUp(end, kAlignment);
-    sets.push_back(DataSetOf({tensor.key, tensor.dtype, tensor.shape}));
+    sets.push_back(DataSetOf({tensor.key, tensor.dtype, tensor.shape}, paths));
     sets.back().at = at;
     if (!tensor.values.empty()) sets.back().crc32 = Crc32(tensor.values);
     literals.push_back({.file = file, .offset_bytes = at, .bytes = tensor.values});
@@ -157,7 +177,7 @@ void AddStructures(std::vector<FileStructure> structures, WritePlan& plan) {
 WritePlan PlanStructure(const WeightsRequest& request, std::vector<NewDataSet> sets) {
   WritePlan plan;
   plan.files.push_back({.name = request.file_name, .size_bytes = kSuperblockBytes});
-  AddKnown(request.known_tensors, 0, plan.files[0].size_bytes, sets, plan.literals);
+  AddKnown(request.known_tensors, request.paths, 0, plan.files[0].size_bytes, sets, plan.literals);
   for (NewDataSet& text : TextsOf(request)) sets.push_back(std::move(text));
   AddStructures(
       {{.file = 0, .groups = {kTensorsGroup, kObjectsGroup}, .data_sets = std::move(sets)}}, plan);
@@ -184,11 +204,11 @@ WritePlan PlanContiguous(const WeightsRequest& request) {
                           .payload_bytes = bytes,
                           .size_bytes = bytes});
     end = at + bytes;
-    sets.push_back(DataSetOf(tensor));
+    sets.push_back(DataSetOf(tensor, request.paths));
     sets.back().at = at;
     if (bytes != 0 && !request.is_shared) structure.set_of_item[t] = t;
   }
-  AddKnown(request.known_tensors, 0, end, sets, plan.literals);
+  AddKnown(request.known_tensors, request.paths, 0, end, sets, plan.literals);
   for (NewDataSet& text : TextsOf(request)) sets.push_back(std::move(text));
   AddStructures({std::move(structure)}, plan);
   return plan;
@@ -241,7 +261,7 @@ WritePlan PlanLinked(const WeightsRequest& request) {
     const TargetTensor& tensor = request.tensors[t];
     std::vector<LinkedBox> links = (*request.links)[t];
     std::ranges::sort(links, {}, [](const LinkedBox& link) { return link.box.offsets; });
-    NewDataSet set = DataSetOf(tensor);
+    NewDataSet set = DataSetOf(tensor, request.paths);
     if (links.size() <= kMaxSegments && AreRows(links, tensor.shape)) {
       for (const LinkedBox& link : links) set.segments.push_back(SegmentOf(link));
     } else {
@@ -324,10 +344,11 @@ Result<WritePlan> PlanCompressed(const WeightsRequest& request) {
     CKPT_RETURN_IF_ERROR(CutIntoChunks(t, plan));
   }
   const int level = *request.zstd_level;
-  const auto encode_index = [level, known = request.known_tensors, texts = TextsOf(request)](
-                                const WritePlan& placed, std::span<const WrittenItem> written) {
+  const auto encode_index = [level, known = request.known_tensors, paths = request.paths,
+                             texts = TextsOf(request)](const WritePlan& placed,
+                                                       std::span<const WrittenItem> written) {
     std::vector<NewDataSet> sets;
-    for (const TargetTensor& tensor : placed.tensors) sets.push_back(DataSetOf(tensor));
+    for (const TargetTensor& tensor : placed.tensors) sets.push_back(DataSetOf(tensor, paths));
     std::uint64_t end = kAlignment;
     for (std::size_t i = 0; i < placed.items.size(); ++i) {
       const WriteItem& item = placed.items[i];
@@ -343,7 +364,7 @@ Result<WritePlan> PlanCompressed(const WeightsRequest& request) {
       set.chunks->extents.push_back(extent);
     }
     std::vector<WriteLiteral> literals;
-    AddKnown(known, 0, end, sets, literals);
+    AddKnown(known, paths, 0, end, sets, literals);
     sets.insert(sets.end(), texts.begin(), texts.end());
     const std::uint64_t tail_at = AlignUp(end, kAlignment);
     NewStructure structure = EncodeStructure({kTensorsGroup, kObjectsGroup}, sets, tail_at);
@@ -414,7 +435,7 @@ WritePlan PlanParts(const WeightsRequest& request) {
     plan.files.push_back({.name = std::move(name), .size_bytes = kSuperblockBytes});
   }
   std::vector<NewDataSet> shown;
-  for (const TargetTensor& tensor : plan.tensors) shown.push_back(DataSetOf(tensor));
+  for (const TargetTensor& tensor : plan.tensors) shown.push_back(DataSetOf(tensor, request.paths));
   std::vector<FileStructure> stored(plan.files.size());
   for (const PlacedRows& rows : placed) {
     const TargetTensor& tensor = plan.tensors[rows.tensor];
@@ -444,7 +465,7 @@ WritePlan PlanParts(const WeightsRequest& request) {
                                         .from = std::nullopt,
                                         .to = is_whole ? std::nullopt : std::optional(rows.box)});
   }
-  AddKnown(request.known_tensors, 0, plan.files[0].size_bytes, shown, plan.literals);
+  AddKnown(request.known_tensors, request.paths, 0, plan.files[0].size_bytes, shown, plan.literals);
   for (NewDataSet& text : TextsOf(request)) shown.push_back(std::move(text));
   stored[0] = {.groups = {kTensorsGroup, kObjectsGroup}, .data_sets = std::move(shown)};
   for (std::uint32_t f = 1; f < plan.files.size(); ++f) {

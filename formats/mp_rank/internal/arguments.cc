@@ -107,7 +107,7 @@ Result<Arguments> ReadArguments(const TorchSaveSource& file) {
   arguments.predicts_further = reader.Integer("mtp_num_layers").value_or(0) > 0;
   ReadBuckets(reader, arguments);
   arguments.decouples_rate = reader.HasNumber("decoupled_lr");
-  arguments.qk_norms_decay = reader.Flag("apply_wd_to_qk_layernorm");
+  arguments.decays_qk_norms = reader.Flag("apply_wd_to_qk_layernorm");
   arguments.divides_optimizer = reader.Flag("overlap_param_gather_with_optimizer_step");
   return arguments;
 }

@@ -24,7 +24,7 @@ struct Arguments {
   // Of the distributed optimizer's buckets, at how many elements one is full; nothing: never.
   std::optional<std::int64_t> bucket_elems;
   bool knows_buckets = true;       // else that number does not follow from the arguments
-  bool qk_norms_decay = false;     // vectors though they are
+  bool decays_qk_norms = false;    // vectors though they are
   bool decouples_rate = false;     // embedding and head have a learning rate of their own
   bool divides_optimizer = false;  // the parts of an interleaved pipeline have several optimizers
 };

@@ -144,12 +144,6 @@ Result<OptimizerState> ReadOptimizer(Storage& storage, const Path& directory, co
                                      const std::vector<RankDirectory>& ranks,
                                      const std::vector<std::vector<RankPart>>& parts,
                                      const Arguments& arguments) {
-  if (arguments.qk_norms_decay) {
-    return Error(ErrorKind::kUnsupported,
-                 "the norms of queries and keys decay, other vectors do not")
-        .File(set.names.front())
-        .Tensor("args.apply_wd_to_qk_layernorm");
-  }
   CKPT_ASSIGN_OR_RETURN(const auto buffers, FindBuffers(storage, directory, ranks));
   std::vector<std::string> names;
   for (const std::optional<std::string>& name : buffers) {

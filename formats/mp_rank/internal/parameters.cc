@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/tensor/shape.h"
+#include "core/training/weight_decay.h"
 #include "formats/mp_rank/internal/global_name.h"
 
 namespace ckpt::mp_rank {
@@ -43,7 +44,6 @@ std::vector<Parameter> ListParameters(std::span<const RankPart> parts, const Arg
     const bool is_tied = NumElements(part.local.shape) > 0 &&
                          !places.emplace(part.local.storage, part.local.array.offset_bytes).second;
     if (is_tied) continue;
-    const bool is_vector = part.local.shape.size() == 1 || local->name.ends_with(".bias");
     const bool is_first_stage = stage == 0 && local->part == 0;
     const bool is_embedding = is_first_stage && local->name == kEmbeddingName;
     parameters.push_back(
@@ -52,7 +52,7 @@ std::vector<Parameter> ListParameters(std::span<const RankPart> parts, const Arg
          .weight = part.local,
          .part = local->part,
          .is_expert = HasExpertOptimizer(arguments) && IsOfExpert(local->name),
-         .decays = !is_vector,
+         .decays = Decays(local->name, part.local.shape.size(), arguments.decays_qk_norms),
          .has_own_rate = arguments.decouples_rate && (is_embedding || local->name == kHeadName),
          .is_shared = shares_embedding && (local->name == kEmbeddingName ||
                                            (arguments.ties_head && local->name == kHeadName))});

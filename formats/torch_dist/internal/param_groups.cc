@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "core/training/run_settings.h"
+#include "core/training/weight_decay.h"
 #include "formats/megatron/plain_pickle.h"
 #include "formats/torch_dist/internal/run_keys.h"
 #include "formats/torch_dist/internal/weight_key.h"
@@ -30,6 +33,68 @@ void WriteGroup(const ParamGroup& group, PickleWriter& pickle) {
   if (!group.sgd) write("bias_correction", true);
   write("step", group.step);
   pickle.EndDict();
+}
+
+const layout::Value* FindArg(const TrainingRun& run, std::string_view name) {
+  const auto found = std::ranges::find(run.args, name, &megatron::NamedValues::value_type::first);
+  return found == run.args.end() ? nullptr : &found->second;
+}
+
+bool HasNumber(const TrainingRun& run, std::string_view name) {
+  const layout::Value* const value = FindArg(run, name);
+  return value != nullptr && (value->AsFloat() != nullptr || value->AsInt() != nullptr);
+}
+
+// By the flag, or by the word that stood for it in earlier versions.
+bool DecaysQueryKeyNorms(const TrainingRun& run) {
+  constexpr std::string_view kFlag = "apply_wd_to_qk_layernorm";
+  const layout::Value* const flag = FindArg(run, kFlag);
+  if (flag != nullptr && flag->AsBool() != nullptr && *flag->AsBool()) return true;
+  const layout::Value* const condition = FindArg(run, "no_weight_decay_cond_type");
+  return condition != nullptr && condition->AsText() != nullptr && *condition->AsText() == kFlag;
+}
+
+// The one group that fits, but for a second one of experts; nothing if there are more.
+template <typename Fits>
+std::optional<std::size_t> OnlyGroup(const TrainingRun& run, const Fits& fits) {
+  std::optional<std::size_t> only;
+  for (std::size_t g = 0; g < run.groups.size(); ++g) {
+    if (run.groups[g].is_expert_parallel || !fits(run.groups[g])) continue;
+    if (only) return std::nullopt;
+    only = g;
+  }
+  return only;
+}
+
+enum class Embeddings : std::uint8_t { kDecay, kSpared };
+
+void KeepTold(TrainingRun& run, Embeddings embeddings) {
+  std::vector<std::pair<std::string, std::size_t>> trained;
+  trained.swap(run.group_of);
+  const auto keep = [&](std::optional<std::size_t> group, const auto& is_of) {
+    if (!group) return;
+    for (const auto& [name, forgotten] : trained) {
+      if (is_of(name)) run.group_of.emplace_back(name, *group);
+    }
+  };
+  const bool is_decoupled = HasNumber(run, "decoupled_lr");
+  if (is_decoupled) {
+    keep(OnlyGroup(run, &ParamGroup::has_own_rate), [](const std::string& name) {
+      return std::ranges::find(kDecoupled, name) != kDecoupled.end();
+    });
+  }
+  const auto of_decay = [&](bool decays) {
+    return OnlyGroup(run, [&](const ParamGroup& group) {
+      return !group.has_own_rate() && (group.wd_mult != 0) == decays;
+    });
+  };
+  if (DecaysQueryKeyNorms(run)) keep(of_decay(true), &IsQueryKeyNorm);
+  if (embeddings == Embeddings::kSpared && !is_decoupled) {
+    keep(of_decay(false), [](const std::string& name) {
+      return name.find("embedding") != std::string::npos;
+    });
+  }
+  run.others_by_decay = !run.group_of.empty();
 }
 
 }  // namespace
@@ -53,21 +118,11 @@ std::vector<ParamGroup> GroupsOf(const TrainingRun& run, bool of_experts) {
   return groups;
 }
 
-void ForgetGroups(TrainingRun& run) {
-  std::vector<std::pair<std::string, std::size_t>> trained;
-  trained.swap(run.group_of);
-  run.others_by_decay = false;
-  const auto asked =
-      std::ranges::find(run.args, "decoupled_lr", &megatron::NamedValues::value_type::first);
-  if (asked == run.args.end()) return;
-  if (asked->second.AsFloat() == nullptr && asked->second.AsInt() == nullptr) return;
-  const auto own = std::ranges::find_if(run.groups, &ParamGroup::has_own_rate);
-  if (std::ranges::count_if(run.groups, &ParamGroup::has_own_rate) != 1) return;
-  run.others_by_decay = true;
-  for (auto& [name, group] : trained) {
-    if (std::ranges::find(kDecoupled, name) == kDecoupled.end()) continue;
-    run.group_of.emplace_back(std::move(name), own - run.groups.begin());
-  }
+void ForgetGroups(TrainingRun& run) { KeepTold(run, Embeddings::kDecay); }
+
+void ForgetGroupsOfOldSave(TrainingRun& run) {
+  const bool tells = HasNumber(run, "embedding_init_method_std");
+  KeepTold(run, tells ? Embeddings::kSpared : Embeddings::kDecay);
 }
 
 }  // namespace ckpt::torch_dist

@@ -16,9 +16,14 @@ void WriteParamGroups(const std::vector<ParamGroup>& groups, pickle::PickleWrite
 // `run.group_of` has every trained parameter.
 [[nodiscard]] std::vector<ParamGroup> GroupsOf(const TrainingRun& run, bool of_experts);
 
-// Which group a parameter belongs to is not stored. `run.group_of` keeps the embedding and the head
-// alone, if these have a rate of their own.
+// Which group a parameter belongs to is not stored. `run.group_of` keeps those alone of which the
+// arguments tell more than their shape: the embedding and the head, if these have a rate of their
+// own, and norms of queries and keys that decay.
 void ForgetGroups(TrainingRun& run);
+
+// The same of a save by Megatron-Core before 0.16: there embeddings do not decay, if an argument
+// says how they are initialised.
+void ForgetGroupsOfOldSave(TrainingRun& run);
 
 }  // namespace ckpt::torch_dist
 

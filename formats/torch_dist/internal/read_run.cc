@@ -437,7 +437,9 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
     for (const auto& [key, weight] : stored.moments.front().weight_of) {
       stored.run.group_of.emplace_back(weight, 0);
     }
-    ForgetGroups(stored.run);
+    // Megatron-Core from 0.16 on says in each group whether it overrides anything.
+    const bool is_old = !stored.said.contains(fmt::format("{}default_config", kOfGroups));
+    (is_old ? &ForgetGroupsOfOldSave : &ForgetGroups)(stored.run);
   }
   stored.run.buffers = BuffersOf(source);
   stored.decoded = {std::string(kCommonKey), std::string(megatron::kRunConfigKey),

@@ -14,7 +14,7 @@
 #include <variant>
 
 #include "core/base/hash.h"
-#include "core/base/quote.h"
+#include "core/checkpoint/entry_path_json.h"
 #include "formats/pickle/copy_value.h"
 #include "formats/pickle/reader.h"
 #include "formats/pickle/writer.h"
@@ -121,7 +121,7 @@ class StateWriter {
       if (missing.empty()) return Written{.pickle = std::move(pickle)};
       const std::vector<EntryPath> whole = ObjectsIn(missing, *places);
       const bool is_found = NotFound(parsed, whole).empty();
-      if (is_found && CanSay(whole)) {
+      if (is_found && std::ranges::all_of(whole, HasJson)) {
         return Written{.pickle = std::move(pickle), .own = {.whole = FormatWholePaths(whole)}};
       }
     }
@@ -249,15 +249,6 @@ class StateWriter {
       if (keys.contains(KeyOf(entry))) paths.push_back(places[entry]);
     }
     return paths;
-  }
-
-  static bool CanSay(const std::vector<EntryPath>& paths) {
-    return std::ranges::all_of(paths, [](const EntryPath& path) {
-      return std::ranges::all_of(path, [](const PathStep& step) {
-        const auto* const text = std::get_if<std::string>(&step);
-        return text == nullptr || IsUtf8(*text);
-      });
-    });
   }
 
   const StateFile& state_;

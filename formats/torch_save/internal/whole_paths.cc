@@ -1,9 +1,6 @@
 #include "formats/torch_save/internal/whole_paths.h"
 
-#include <cstdint>
-#include <utility>
-#include <variant>
-
+#include "core/checkpoint/entry_path_json.h"
 #include "core/json/json_reader.h"
 #include "core/json/json_writer.h"
 
@@ -12,19 +9,7 @@ namespace ckpt::torch_save {
 std::string FormatWholePaths(std::span<const EntryPath> paths) {
   JsonWriter json;
   json.BeginArray();
-  for (const EntryPath& path : paths) {
-    json.BeginArray();
-    for (const PathStep& step : path) {
-      if (const auto* const text = std::get_if<std::string>(&step)) {
-        json.Text(*text);
-      } else if (const auto* const key = std::get_if<NumberKey>(&step)) {
-        json.Int(key->number);
-      } else {
-        json.Int(std::get<std::int64_t>(step));
-      }
-    }
-    json.End();
-  }
+  for (const EntryPath& path : paths) WriteEntryPath(path, json);
   return json.End().Take();
 }
 
@@ -33,17 +18,8 @@ Result<std::vector<EntryPath>> ParseWholePaths(std::string_view text, std::strin
   CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> listed, document.root().Items());
   std::vector<EntryPath> paths;
   for (const JsonCursor& place : listed) {
-    CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> steps, place.Items());
-    EntryPath& path = paths.emplace_back();
-    for (const JsonCursor& step : steps) {
-      if (step.kind() == JsonKind::kText) {
-        CKPT_ASSIGN_OR_RETURN(std::string key, step.Text());
-        path.emplace_back(std::move(key));
-      } else {
-        CKPT_ASSIGN_OR_RETURN(const std::int64_t number, step.Int64());
-        path.emplace_back(number);
-      }
-    }
+    CKPT_ASSIGN_OR_RETURN(EntryPath path, ReadEntryPath(place));
+    paths.push_back(std::move(path));
   }
   return paths;
 }

@@ -13,11 +13,11 @@
 
 namespace ckpt::torch_save {
 
-// [["common_state"], ["optim", "param_groups", 0]]: a path each, of keys and numbers.
-// REQUIRES: keys are UTF-8.
+// [["common_state"], ["optim", "param_groups", 0]]: a path each (core/checkpoint/entry_path_json.h).
+// REQUIRES: all of them HasJson.
 std::string FormatWholePaths(std::span<const EntryPath> paths);
 
-// Numbers become positions. `name` appears in errors. Errors: kBadMetadata, kResource.
+// `name` appears in errors. Errors: kBadMetadata, kResource.
 Result<std::vector<EntryPath>> ParseWholePaths(std::string_view text, std::string_view name);
 
 }  // namespace ckpt::torch_save

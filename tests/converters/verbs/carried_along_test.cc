@@ -203,6 +203,47 @@ TEST_F(ConvertTest, ObjectsOfATorchFileAreLeftOutWithTheirBytes) {
   for (const LeftOutEntry& entry : report->dropped) EXPECT_GT(entry.bytes, 0U) << entry.key;
 }
 
+// HDF5 is one level of data sets. What comes out of it stands where it stood before.
+TEST_F(ConvertTest, PlacesInANestedObjectGoThroughHdf5) {
+  for (const std::string name : {"pt_nested", "pt_training", "nested"}) {
+    const Path source = testing::GoldenDir() / "dcp" / name / "ckpt";
+    for (const std::string form : {"plain", "compressed", "files", "linked"}) {
+      SCOPED_TRACE(name + ", " + form);
+      const testing::TempDir dir;
+      ConvertOptions there;
+      there.source = source;
+      there.target = dir.path() / "all.h5";
+      there.to.container = *FindFormat("hdf5");
+      there.link = form == "linked";
+      if (form == "files") there.files = 2;
+      if (form == "compressed") there.zstd_level = 3;
+      const auto stored = Convert(there);
+      ASSERT_THAT(stored, IsOk());
+      const auto before = OpenCheckpoint(PosixStorage(), source);
+      ASSERT_THAT(before, IsOk());
+      EntryPaths expected = before->source->Paths();
+      for (const LeftOutEntry& entry : stored->dropped) expected.erase(entry.key);
+      for (const char* container : {"torch_save", "dcp"}) {
+        ConvertOptions back;
+        back.source = there.target;
+        back.target = dir.path() / container;
+        back.to.container = *FindFormat(container);
+        ASSERT_THAT(Convert(back), IsOk());
+        const auto after = OpenCheckpoint(PosixStorage(), back.target);
+        ASSERT_THAT(after, IsOk());
+        const EntryPaths found = after->source->Paths();
+        EXPECT_GT(std::ranges::count_if(found, [](const auto& p) { return p.second.size() > 1; }),
+                  0);
+        for (const auto& [key, path] : expected) {
+          const bool has_numbers = container == std::string_view("torch_save");
+          ASSERT_TRUE(found.contains(key)) << key;
+          EXPECT_EQ(found.at(key), has_numbers ? path : WithTextKeys(path)) << key;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(ConvertTest, ArgsTellTheTargetsDtype) {
   struct Case {
     std::optional<DType> dtype;

@@ -92,7 +92,7 @@ std::set<std::string> DecayedParameters(trainer::TrainConfig config) {
   std::set<std::string> names;
   for (const trainer::UnitSpec& unit : ListTrainedUnits(config, 0)) {
     for (const trainer::ParamSpec& param : unit.params) {
-      if (trainer::Decays(param)) names.insert(param.name);
+      if (trainer::Decays(config.optimizer, param)) names.insert(param.name);
     }
   }
   return names;

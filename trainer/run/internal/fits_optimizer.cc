@@ -97,7 +97,7 @@ Status CheckDecaysAlike(const TrainingState& state, const ModelView& moment,
                           groups.Find(tensor, moment.recipes[t]));
     if (!group) continue;
     const bool decays = !IsSpared(groups.groups()[*group]);
-    const bool decays_here = config.optimizer.decay_all || decayed.contains(tensor.key);
+    const bool decays_here = decayed.contains(tensor.key);
     if (decays == decays_here) continue;
     is_spared_here |= !decays_here;
     differences.Add(Error(ErrorKind::kUnsupported,

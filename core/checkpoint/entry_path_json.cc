@@ -1,0 +1,69 @@
+#include "core/checkpoint/entry_path_json.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/base/quote.h"
+
+namespace ckpt {
+namespace {
+
+constexpr std::string_view kKey = "key";
+
+}  // namespace
+
+bool HasJson(const EntryPath& path) {
+  return std::ranges::all_of(path, [](const PathStep& step) {
+    const auto* const text = std::get_if<std::string>(&step);
+    return text == nullptr || IsUtf8(*text);
+  });
+}
+
+void WriteEntryPath(const EntryPath& path, JsonWriter& json) {
+  json.BeginArray();
+  for (const PathStep& step : path) {
+    if (const auto* const text = std::get_if<std::string>(&step)) {
+      json.Text(*text);
+    } else if (const auto* const key = std::get_if<NumberKey>(&step)) {
+      json.BeginObject().Key(kKey).Int(key->number).End();
+    } else {
+      json.Int(std::get<std::int64_t>(step));
+    }
+  }
+  json.End();
+}
+
+std::string FormatEntryPath(const EntryPath& path) {
+  JsonWriter json;
+  WriteEntryPath(path, json);
+  return json.Take();
+}
+
+Result<EntryPath> ReadEntryPath(const JsonCursor& json) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> steps, json.Items());
+  EntryPath path;
+  for (const JsonCursor& step : steps) {
+    if (step.kind() == JsonKind::kText) {
+      CKPT_ASSIGN_OR_RETURN(std::string key, step.Text());
+      path.emplace_back(std::move(key));
+    } else if (step.kind() == JsonKind::kObject) {
+      CKPT_ASSIGN_OR_RETURN(const JsonCursor key, step.At(kKey));
+      CKPT_ASSIGN_OR_RETURN(const std::int64_t number, key.Int64());
+      path.emplace_back(NumberKey{number});
+    } else {
+      CKPT_ASSIGN_OR_RETURN(const std::int64_t position, step.Int64());
+      path.emplace_back(position);
+    }
+  }
+  return path;
+}
+
+Result<EntryPath> ParseEntryPath(std::string_view text, std::string_view name) {
+  CKPT_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(text, name));
+  return ReadEntryPath(document.root());
+}
+
+}  // namespace ckpt
