@@ -34,18 +34,40 @@ def check(run, generation, core, tmp_path):
             assert torch.equal(got[key], main.to(value.dtype)), key
 
 
-@pytest.mark.parametrize("generation", VERSIONS)
-def test_takes_a_run_with_layer_norms(generation, core, tmp_path):
+def train(tmp_path, **more):
+    """A small run of ours, saved in tmp_path / "run"."""
     tokens = tmp_path / "tokens.jsonl"
     tokens.write_text(json.dumps({"input_ids": [i % 60 for i in range(200)]}) + "\n")
-    settings = {"num_layers": 2, "hidden_size": 32, "ffn_hidden_size": 48, "num_attention_heads": 4, "vocab_size": 64, "normalization": "LayerNorm",
-                "swiglu": False, "add_bias_linear": True, "untie_embeddings_and_output_weights": False, "bf16": True, "lr": 1e-3,
+    settings = {"num_layers": 2, "hidden_size": 32, "ffn_hidden_size": 48, "num_attention_heads": 4, "vocab_size": 64, "bf16": True, "lr": 1e-3,
                 "seq_length": 16, "global_batch_size": 2, "micro_batch_size": 1, "train_iters": 3, "data_path": tokens,
-                "transformer_impl": "local"}
+                "transformer_impl": "local"} | more
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value) if isinstance(value, bool) else value}")]
     code, _, stderr = tools.run("ckpt-train", "--ranks", 2, "--save", tmp_path / "run", *words)
     assert code == 0, stderr
-    check(tmp_path / "run", generation, core, tmp_path)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("generation", VERSIONS)
+def test_takes_a_run_with_layer_norms(generation, core, tmp_path):
+    run = train(tmp_path, normalization="LayerNorm", swiglu=False, add_bias_linear=True, untie_embeddings_and_output_weights=False)
+    check(run, generation, core, tmp_path)
+
+
+@pytest.mark.parametrize("norms_decay", (True, False))
+@pytest.mark.parametrize("generation", VERSIONS)
+def test_the_same_parameters_decay(generation, norms_decay, core, tmp_path):
+    """torch_dist does not store the members of groups: Megatron makes them by the arguments, and so do we."""
+    ours = train(tmp_path, qk_layernorm=True, save_format="torch_dist", **({"apply_wd_to_qk_layernorm": True} if norms_decay else {}))
+    (folder,) = ours.glob("iter_*")
+    done = tools.peer("2.15.0", "megatron_core.py", core(VERSIONS[generation]), folder, tmp_path / "live.pt", tmp_path / "own", timeout=120)
+    norms = [name for name in done["decayed"] if "q_layernorm." in name or "k_layernorm." in name]
+    assert len(norms) == (4 if norms_decay else 0) and "decoder.layers.0.mlp.linear_fc1.weight" in done["decayed"]
+    # What Megatron saved, under names that say the members.
+    tools.convert("torch-dist-to-fsdp", tmp_path / "own", tmp_path / "named")
+    before, after = "optimizer.param_to_group_meta.module.module.module.", ".wd_mult"
+    factors = {key.removeprefix(before).removesuffix(after): value for key, value in tools.inspect("meta", tmp_path / "named")["objects"].items()
+               if key.startswith(before) and key.endswith(after)}
+    assert {name for name, factor in factors.items() if factor != 0} == set(done["decayed"])
 
 
 @pytest.mark.parametrize("case", RUNS, ids=golden.name)

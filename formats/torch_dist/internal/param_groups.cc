@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -59,7 +60,7 @@ template <typename Fits>
 std::optional<std::size_t> OnlyGroup(const TrainingRun& run, const Fits& fits) {
   std::optional<std::size_t> only;
   for (std::size_t g = 0; g < run.groups.size(); ++g) {
-    if (run.groups[g].is_expert_parallel || !fits(run.groups[g])) continue;
+    if (run.groups[g].is_expert_parallel || !std::invoke(fits, run.groups[g])) continue;
     if (only) return std::nullopt;
     only = g;
   }

@@ -26,9 +26,8 @@ class GroupMembersTest : public ConvertTest {
  protected:
   // A run of Megatron-FSDP, whose groups are those that Megatron makes: all parameters decay but
   // vectors.
-  static TrainingState State() {
-    auto opened =
-        OpenCheckpoint(PosixStorage(), GoldenDir() / "fsdp_dtensor" / "dense_fsdp2" / "ckpt");
+  static TrainingState State(const char* golden = "dense_fsdp2") {
+    auto opened = OpenCheckpoint(PosixStorage(), GoldenDir() / "fsdp_dtensor" / golden / "ckpt");
     EXPECT_THAT(opened, IsOk());
     auto state = UnderstandTrainingState(
         PosixStorage(), std::make_shared<const OpenedCheckpoint>(std::move(opened).value()), {},
@@ -76,6 +75,28 @@ TEST_F(GroupMembersTest, AreRefusedWhereReadersWouldTakeOthers) {
               AllOf(HasSubstr("does not store which parameters belong to which group"),
                     HasSubstr(kEmbedding), HasSubstr("weight decay 0,")));
   EXPECT_THAT(PlanFor("fsdp_dtensor", state), IsOk());
+}
+
+TEST_F(GroupMembersTest, OfNormsThatDecayAreKnownByTheArguments) {
+  TrainingState state = State("moe_ep2_fsdp4");
+  const std::size_t decayed =
+      GroupWhere(state, [](const ParamGroup& group) { return group.wd_mult != 0; });
+  std::size_t moved = 0;
+  for (auto& [name, group] : state.run.group_of) {
+    if (name.find("q_layernorm.") == std::string::npos &&
+        name.find("k_layernorm.") == std::string::npos) {
+      continue;
+    }
+    group = decayed;
+    ++moved;
+  }
+  ASSERT_GT(moved, 0U);
+  EXPECT_THAT(PlanFor("torch_dist", state), FailsWith(ErrorKind::kUnsupported));
+  const auto flag = std::ranges::find(state.run.args, "apply_wd_to_qk_layernorm",
+                                      &std::pair<std::string, layout::Value>::first);
+  ASSERT_NE(flag, state.run.args.end());
+  flag->second = layout::Value(true);
+  EXPECT_THAT(PlanFor("torch_dist", state), IsOk());
 }
 
 TEST_F(GroupMembersTest, AreRefusedWhereDecayDoesNotTellThemApart) {

@@ -202,6 +202,50 @@ TEST(ReadRunTest, NamesWhatHasARateOfItsOwn) {
   EXPECT_THAT(others->run.group_of, IsEmpty());
 }
 
+// What follows from the arguments, for groups as two generations of Megatron-Core store them.
+TEST(ReadRunTest, NamesWhatDecaysOtherwiseThanItsShapeSays) {
+  const auto read = [](const std::string& args, const std::string& more) {
+    std::vector<std::string> tensors;
+    for (const char* name :
+         {"embedding.word_embeddings.weight", "decoder.layers.self_attention.q_layernorm.weight",
+          "decoder.layers.input_layernorm.weight"}) {
+      tensors.emplace_back(name);
+      tensors.push_back(std::string("optimizer.state.exp_avg.") + name);
+    }
+    const std::string common =
+        R"({"args": {"$object": {"class": "argparse.Namespace", "state": )"
+        R"({"consumed_train_samples": 8, )" +
+        args + R"(}}}, "iteration": 2, "optimizer": {"param_groups": [{"step": 2)" + more +
+        R"(}, {"step": 2, "wd_mult": 0.0)" + more + R"(}, {"step": 2, "wd_mult": 1.0, )" +
+        R"("is_expert_parallel": true)" + more + "}]}}";
+    return ReadRun(StatedSource(tensors, common), RunDetail::kWhole);
+  };
+  const std::string kNew = R"(, "default_config": true)";
+  for (const char* args : {R"("apply_wd_to_qk_layernorm": true)",
+                           R"("no_weight_decay_cond_type": "apply_wd_to_qk_layernorm")"}) {
+    const auto stored = read(args, kNew);
+    ASSERT_THAT(stored, IsOk());
+    EXPECT_TRUE(stored->run.others_by_decay) << args;
+    EXPECT_THAT(
+        stored->run.group_of,
+        UnorderedElementsAre(Pair("decoder.layers.self_attention.q_layernorm.weight", 0)));
+  }
+  const std::string kEmbeddings = R"("embedding_init_method_std": 0.01)";
+  const auto old = read(kEmbeddings, R"(, "is_decoupled_lr": false)");
+  ASSERT_THAT(old, IsOk());
+  EXPECT_THAT(old->run.group_of,
+              UnorderedElementsAre(Pair("embedding.word_embeddings.weight", 1)));
+  for (const auto& [args, more] :
+       {std::pair(kEmbeddings, kNew), std::pair(std::string(R"("embedding_init_method_std": null)"),
+                                                std::string()),
+        std::pair(std::string(R"("apply_wd_to_qk_layernorm": false)"), kNew)}) {
+    const auto usual = read(args, more);
+    ASSERT_THAT(usual, IsOk());
+    EXPECT_THAT(usual->run.group_of, IsEmpty()) << args;
+    EXPECT_FALSE(usual->run.others_by_decay) << args;
+  }
+}
+
 // SGD does not count updates, but the schedule counts samples.
 TEST(ReadRunTest, FindsOutHowOftenSgdUpdated) {
   const auto read = [](int iteration, int batch, int samples) {

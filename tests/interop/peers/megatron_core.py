@@ -164,7 +164,8 @@ def optimizer_of(args, model):
         Float16Module(config, model) if config.bf16 else model)
     settings = OptimizerConfig(**only(
         OptimizerConfig, optimizer="adam", lr=args.lr, min_lr=args.min_lr, weight_decay=args.weight_decay, bf16=config.bf16,
-        params_dtype=config.params_dtype, use_distributed_optimizer=True, clip_grad=args.clip_grad))
+        params_dtype=config.params_dtype, use_distributed_optimizer=True, clip_grad=args.clip_grad,
+        apply_wd_to_qk_layernorm=getattr(args, "apply_wd_to_qk_layernorm", False)))
     optimizer = get_megatron_optimizer(settings, [wrapped])
     for parameter in model.parameters():
         parameter.main_grad.fill_(1.0)
@@ -174,6 +175,12 @@ def optimizer_of(args, model):
         start_wd=args.start_weight_decay, end_wd=args.end_weight_decay, wd_incr_steps=9, wd_incr_style="constant", use_checkpoint_opt_param_scheduler=True,
         override_opt_param_scheduler=False)
     return optimizer, scheduler
+
+
+def decayed(optimizer, model):
+    """Names of the parameters in groups that decay, of one distributed optimizer."""
+    return [name for name, parameter in model.named_parameters()
+            if optimizer.optimizer.param_groups[optimizer.model_param_group_index_map[parameter][0]]["wd_mult"] != 0]
 
 
 def restore(random_states):
@@ -239,7 +246,10 @@ def main():
         for mine, theirs in zip(groups(own_common), groups(common)):
             assert len(mine) == len(theirs) and all(g in theirs for g in mine), (mine, theirs)
     if rank == 0:
-        print(json.dumps({"iteration": common["iteration"], "optimizers": len(optimizers(common)) if is_run else 0}))
+        done = {"iteration": common["iteration"], "optimizers": len(optimizers(common)) if is_run else 0}
+        if is_run and isinstance(optimizer, DistributedOptimizer):
+            done["decayed"] = decayed(optimizer, model)
+        print(json.dumps(done))
     sys.stdout.flush()
     dist.barrier()
     os._exit(0)

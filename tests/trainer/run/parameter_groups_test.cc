@@ -134,6 +134,24 @@ TEST_P(ParameterGroupsTest, SayTheRateWhateverTheArgumentsSay) {
   EXPECT_EQ(stored->at("min_lr"), layout::Value(0.125));
 }
 
+// torch_dist does not say in which group they are: its reader finds it by the arguments.
+TEST_P(ParameterGroupsTest, NormsOfQueriesAndKeysDecayIfTheArgumentsSaySo) {
+  const layout::Configuration norms = {{"qk_layernorm", true}};
+  const layout::Configuration decayed = With(norms, {{"apply_wd_to_qk_layernorm", true}});
+  const TrainingState state = Saved(decayed);
+  const auto stored = StoredSettings(state, /*finetune=*/false);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(stored->at("apply_wd_to_qk_layernorm"), layout::Value(true));
+  EXPECT_THAT(Load(state, decayed), IsOk());
+  const Status refused = Load(state, norms);
+  ASSERT_THAT(refused, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(refused.problems()[0].tensor, HasSubstr("_layernorm."));
+  EXPECT_EQ(refused.problems()[0].expected, "no weight decay");
+  EXPECT_EQ(refused.problems()[0].actual, "weight decay");
+  // And nothing about them in a run where they do not.
+  EXPECT_THAT(Load(Saved(norms), decayed), FailsWith(ErrorKind::kUnsupported));
+}
+
 TEST_P(ParameterGroupsTest, WithoutAnyThatIsSparedAreAllDecayed) {
   const TrainingState state = Saved({{"decay_all", true}});
   EXPECT_EQ(state.run.groups.size(), 1U);
