@@ -143,6 +143,23 @@ Result<ModelArgs> MegatronArgs(const Configuration& hf_config) {
   return args;
 }
 
+Status CheckStoredAsOthersDo(const Configuration& args) {
+  CKPT_ASSIGN_OR_RETURN(const TranslationTable table,
+                        LoadBuiltInTranslation("megatron_renamed.table"));
+  return table.TranslatePresent(args).status();
+}
+
+Result<std::vector<Problem>> UnpublishedIn(const Configuration& args) {
+  CKPT_ASSIGN_OR_RETURN(const TranslationTable table,
+                        LoadBuiltInTranslation("megatron_unpublished.table"));
+  std::vector<Problem> warnings = table.TranslatePresent(args).status().problems();
+  for (Problem& warning : warnings) {
+    if (warning.kind != ErrorKind::kUnsupported) return Status(std::move(warnings));
+    warning.severity = Severity::kWarning;
+  }
+  return warnings;
+}
+
 Result<std::vector<Problem>> DifferencesFromArgs(const Configuration& hf_config,
                                                  const Configuration& args) {
   CKPT_RETURN_IF_ERROR(CheckArgsVersion(args));

@@ -28,6 +28,14 @@ struct ModelArgs {
 // kind).
 Result<ModelArgs> MegatronArgs(const layout::Configuration& hf_config);
 
+// Whether the numbers of a checkpoint with these `args` are those that names other than Megatron's
+// stand for. Errors: kUnsupported, kBadMetadata.
+Status CheckStoredAsOthersDo(const layout::Configuration& args);
+
+// A warning for each thing that a run with these `args` computed and no published class does.
+// Errors: kBadMetadata.
+Result<std::vector<Problem>> UnpublishedIn(const layout::Configuration& args);
+
 // A warning for each thing that the run which stored `args` computed differently from the model of
 // `hf_config`. The sizes of the vocabularies are not compared.
 //

@@ -50,8 +50,8 @@ constexpr std::array kLiveChoices = {
 
 constexpr std::array<KnownNaming, 4> kNamings = {
     {{.name = "hf", .word = "hf", .choices = kPublishedChoices},
-     {.name = "fsdp_dtensor", .word = "fsdp", .choices = kMegatronChoices},
-     {.name = "torch_dist", .word = "torch-dist", .choices = kCoreChoices},
+     {.name = "fsdp_dtensor", .word = "fsdp", .choices = kMegatronChoices, .is_of_megatron = true},
+     {.name = "torch_dist", .word = "torch-dist", .choices = kCoreChoices, .is_of_megatron = true},
      {.name = "fsdp2", .word = "fsdp2", .choices = kLiveChoices}}};
 
 }  // namespace

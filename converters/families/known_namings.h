@@ -29,6 +29,7 @@ struct KnownNaming {
   std::string_view name;  // in the tables
   std::string_view word;  // on the command line
   std::span<const NamingChoice> choices = {};
+  bool is_of_megatron = false;
 };
 
 [[nodiscard]] std::span<const KnownNaming> KnownNamings();

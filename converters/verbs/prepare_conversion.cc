@@ -9,6 +9,7 @@
 
 #include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
+#include "converters/families/known_namings.h"
 #include "converters/verbs/convert.h"
 #include "converters/verbs/internal/check_options.h"
 #include "converters/verbs/internal/convert_run.h"
@@ -193,6 +194,32 @@ Status WarnOfAnotherModel(PreparedConversion& prepared) {
   return OkStatus();
 }
 
+// Those that nobody asks for are of Megatron's older checkpoints, or a mapping's.
+bool IsOfMegatron(std::string_view naming) {
+  const KnownNaming* const known = FindNaming(naming);
+  return known == nullptr || known->is_of_megatron;
+}
+
+// Under one of Megatron's names may be another number than under the published one, and who reads
+// that may compute something else with it.
+Status CheckPublishes(PreparedConversion& prepared) {
+  const ModelSource& model = prepared.model;
+  if (!model.family) return OkStatus();
+  if (!IsOfMegatron(model.match.layout.naming) || IsOfMegatron(prepared.to.NamingInUse())) {
+    return OkStatus();
+  }
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(*model.checkpoint));
+  const std::string file = model.checkpoint->path.string();
+  CKPT_ASSIGN_OR_RETURN(std::vector<Problem> unpublished, UnpublishedIn(args));
+  for (Problem& warning : unpublished) {
+    warning.file = file;
+    prepared.warnings.push_back(std::move(warning));
+  }
+  return CheckStoredAsOthersDo(args)
+      .File(file)
+      .Hint("ckpt-convert --to torch_dist or fsdp_dtensor, or without --naming, keeps them as they are");
+}
+
 // The format that the source was made from.
 Result<const Format*> OriginalContainer(const OpenedCheckpoint& checkpoint) {
   std::shared_ptr<const Manifest> manifest = checkpoint.manifest;
@@ -251,6 +278,7 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   CKPT_RETURN_IF_ERROR(OpenConverted(storage, options, prepared));
   const ModelSource& model = prepared.model;
   prepared.warnings = model.warnings;
+  CKPT_RETURN_IF_ERROR(CheckPublishes(prepared));
   CKPT_RETURN_IF_ERROR(WarnOfAnotherModel(prepared));
   if (!model.family) CKPT_RETURN_IF_ERROR(CheckOptionsAsStored(options, prepared));
   CKPT_RETURN_IF_ERROR(CheckPaths(options, model));

@@ -59,7 +59,8 @@ def test_the_same_parameters_decay(generation, norms_decay, core, tmp_path):
     """torch_dist does not store the members of groups: Megatron makes them by the arguments, and so do we."""
     ours = train(tmp_path, qk_layernorm=True, save_format="torch_dist", **({"apply_wd_to_qk_layernorm": True} if norms_decay else {}))
     (folder,) = ours.glob("iter_*")
-    done = tools.peer("2.15.0", "megatron_core.py", core(VERSIONS[generation]), folder, tmp_path / "live.pt", tmp_path / "own", timeout=120)
+    done = tools.peer("2.15.0", "megatron_core.py", core(VERSIONS[generation]), folder, tmp_path / "live.pt", tmp_path / "own", "--sequential",
+                      timeout=120)
     norms = [name for name in done["decayed"] if "q_layernorm." in name or "k_layernorm." in name]
     assert len(norms) == (4 if norms_decay else 0) and "decoder.layers.0.mlp.linear_fc1.weight" in done["decayed"]
     # What Megatron saved, under names that say the members.

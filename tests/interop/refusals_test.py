@@ -171,3 +171,25 @@ def test_quantised_models_are_called_by_their_method(method, has_config, tmp_pat
         (source / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": method}}))
     wrong = refusal("hf-to-fsdp", source, tmp_path / "out")
     assert wrong["kind"] == "unsupported" and method in wrong["message"], wrong
+
+
+@pytest.mark.parametrize("name, value, refused", [("layernorm_zero_centered_gamma", True, "norms store their weights less one"),
+                                                  ("use_mup", True, None)])
+def test_what_the_arguments_say_of_the_numbers(name, value, refused, tmp_path):
+    """Names that are not Megatron's would say something else of them: refused, or told if numbers are the same and the model is not."""
+    tools.convert("hf-to-torch-dist", CASE / "ckpt", tmp_path / "core")
+    (common,) = (tmp_path / "core").glob("**/common.pt")
+    state = torch.load(common, weights_only=False)
+    setattr(state["args"], name, value)
+    torch.save(state, common)
+    common.with_name("ckptkit.json").unlink()
+    for words in (("--to", "hf", "--hf-assets", CASE / "ckpt"), ("--to", "dcp", "--naming", "fsdp2")):
+        target = tmp_path / "other"
+        code, _, stderr = tools.run("ckpt-convert", "convert", tmp_path / "core", target, *words)
+        if refused:
+            assert code == 3 and refused in stderr and not target.exists()
+        else:
+            assert code == 0 and "warning" in stderr and "muP" in stderr
+            shutil.rmtree(target)
+    tools.convert("convert", tmp_path / "core", tmp_path / "fsdp", "--to", "fsdp_dtensor")
+    assert tools.inspect("show", tmp_path / "fsdp", "args")["value"]["$object"]["state"][name] == value

@@ -118,6 +118,12 @@ std::span<const std::string_view> MomentsIn(const CheckpointIndex& index) {
   return kMomentsOfAdam;
 }
 
+// Transformer Engine's optimizer keeps moments of these divided by a factor, which Megatron-FSDP does
+// not store.
+bool LacksItsFactor(DType dtype) {
+  return dtype == DType::kFloat16 || ElementBytes(dtype) == 1;
+}
+
 // Every parameter of a group must have this moment.
 Status CheckMoment(const StoredMoment& moment, const TrainingRun& run) {
   std::set<std::string> present;
@@ -213,9 +219,16 @@ Result<OptimizerTensors> FindTensors(const CheckpointIndex& index) {
     StoredMoment& moment = found.moments.emplace_back();
     moment.name = name;
     for (const GlobalTensor& tensor : index.tensors()) {
-      if (auto weight = ParameterIn(tensor.key, kOptimizerState, suffix)) {
-        moment.weight_of[tensor.key] = *std::move(weight);
+      auto weight = ParameterIn(tensor.key, kOptimizerState, suffix);
+      if (!weight) continue;
+      if (LacksItsFactor(tensor.dtype)) {
+        return Error(ErrorKind::kUnsupported, "the moment is stored without its factor")
+            .Tensor(tensor.key)
+            .Expected("float32 or bfloat16")
+            .Actual(std::string(DTypeName(tensor.dtype)))
+            .Hint("ckpt-convert --weights-only leaves the optimizer out");
       }
+      moment.weight_of[tensor.key] = *std::move(weight);
     }
   }
   return found;

@@ -22,6 +22,7 @@
 #include "formats/megatron/bridge_files.h"
 #include "formats/megatron/schedule.h"
 #include "formats/megatron/stored_settings.h"
+#include "formats/torch_dist/internal/main_weights.h"
 #include "formats/torch_dist/internal/param_groups.h"
 #include "formats/torch_dist/internal/read_args.h"
 #include "formats/torch_dist/internal/run_keys.h"
@@ -369,6 +370,12 @@ Status ReadProgress(const StoredState& common, const Configuration& args, Stored
 
 // Every weight that the optimizer updates must have every moment.
 Status CheckMoments(const std::map<std::string, std::map<std::string, std::string>>& states) {
+  if (states.contains("exp_avg") && !states.contains("exp_avg_sq")) {
+    return Error(ErrorKind::kUnsupported, "the optimizer is neither Adam nor SGD")
+        .Expected("exp_avg and exp_avg_sq")
+        .Actual("exp_avg alone")
+        .Hint("ckpt-convert --weights-only leaves the optimizer out");
+  }
   std::set<std::string> trained;
   for (const auto& [name, tensors] : states) {
     for (const auto& [key, weight] : tensors) trained.insert(weight);
@@ -416,6 +423,7 @@ Result<OptimizerTensors> FindTensors(const CheckpointIndex& index) {
 
 Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   CKPT_ASSIGN_OR_RETURN(OptimizerTensors tensors, FindTensors(source.index()));
+  CKPT_RETURN_IF_ERROR(CheckAreExact(source, tensors.main_weights));
   CKPT_ASSIGN_OR_RETURN(const StoredState common, StoredState::ReadCommon(source));
   StoredRun stored{std::move(tensors)};
   CKPT_RETURN_IF_ERROR(NoteUnread(common, common.root(), kCommonMembers, stored));

@@ -27,6 +27,7 @@ using testing::FailsWith;
 using testing::GoldenConfig;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 using testing::IsOk;
 using testing::With;
 
@@ -231,6 +232,49 @@ TEST(ModelArgs, OfOthersHaveMegatronsDefaults) {
   EXPECT_EQ(args.at("quick_geglu"), Value(false));
   EXPECT_EQ(args.at("glu_linear_offset"), Value(0.0));
   EXPECT_FALSE(ConfigFromMegatronArgs(args)->contains("quick_geglu"));
+}
+
+TEST(ModelArgs, TellOfNumbersThatOtherNamesDoNotStandFor) {
+  const Configuration experts = ArgsOf(With(
+      Dense("qwen3_moe"),
+      {{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 8}}));
+  EXPECT_THAT(CheckStoredAsOthersDo(ArgsOf(Dense("llama"))), IsOk());
+  EXPECT_THAT(CheckStoredAsOthersDo(experts), IsOk());
+  EXPECT_THAT(CheckStoredAsOthersDo({}), IsOk());
+  for (const Configuration& said :
+       {Configuration{{"layernorm_zero_centered_gamma", true}},
+        Configuration{{"apply_layernorm_1p", true}}, Configuration{{"rotary_interleaved", true}},
+        Configuration{{"gtp_weight_remat_size", 2}},
+        Configuration{{"use_torch_fsdp2", true}, {"data_parallel_size", 2}}}) {
+    EXPECT_THAT(CheckStoredAsOthersDo(With(ArgsOf(Dense("llama")), said)),
+                FailsWith(ErrorKind::kUnsupported))
+        << said.begin()->first;
+  }
+  EXPECT_THAT(CheckStoredAsOthersDo(With(ArgsOf(Dense("llama")), {{"use_torch_fsdp2", true},
+                                                                  {"data_parallel_size", 2},
+                                                                  {"gtp_weight_remat_size", 1}})),
+              IsOk());
+  const Configuration blocks = {{"moe_mlp_glu_interleave_size", 32}, {"moe_grouped_gemm", true}};
+  EXPECT_THAT(CheckStoredAsOthersDo(With(experts, blocks)), FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(CheckStoredAsOthersDo(With(With(experts, blocks), {{"moe_grouped_gemm", false}})),
+              IsOk());
+  EXPECT_THAT(CheckStoredAsOthersDo(With(ArgsOf(Dense("llama")), blocks)), IsOk());
+  const Configuration shared = {{"moe_shared_expert_glu_interleave_size", 32}};
+  EXPECT_THAT(CheckStoredAsOthersDo(With(experts, shared)), IsOk());
+  EXPECT_THAT(CheckStoredAsOthersDo(
+                  With(With(experts, shared), {{"use_grouped_gemm_for_shared_expert", true}})),
+              FailsWith(ErrorKind::kUnsupported));
+}
+
+TEST(ModelArgs, TellWhatNoPublishedClassComputes) {
+  const Configuration config = Dense("llama");
+  for (const char* name : {"use_mup", "qk_l2_norm", "apply_residual_connection_post_layernorm"}) {
+    const auto warnings = UnpublishedIn(With(ArgsOf(config), {{name, true}}));
+    ASSERT_THAT(warnings, IsOk());
+    ASSERT_THAT(*warnings, SizeIs(1)) << name;
+    EXPECT_EQ(warnings->front().severity, Severity::kWarning);
+  }
+  EXPECT_THAT(*UnpublishedIn(ArgsOf(config)), IsEmpty());
 }
 
 TEST(ModelArgs, OfALaterVersionAreComparedWithNothing) {

@@ -242,5 +242,23 @@ TEST(ReadArgsTest, RefusesAGateThatSeveralTensorRanksStored) {
   }
 }
 
+// Transformer Engine's optimizer divides those of few bits, and Megatron-FSDP stores no factor.
+TEST(FindTensorsTest, RefusesMomentsWithoutTheirFactor) {
+  const auto find = [](DType dtype) {
+    IndexBuilder builder;
+    const FileId file = builder.AddFile("__0_0.distcp");
+    const EncodingId raw = builder.AddEncoding("raw");
+    builder.AddTensor("optimizer.state.module.module.module.w.exp_avg", dtype, {2});
+    builder.AddChunk(WholeBox(Dims{2}), file, raw, 0, 2 * ElementBytes(dtype));
+    const CheckpointIndex index = builder.Build().value();
+    return FindTensors(index).status();
+  };
+  EXPECT_THAT(find(DType::kFloat32), IsOk());
+  EXPECT_THAT(find(DType::kBfloat16), IsOk());
+  for (const DType dtype : {DType::kFloat16, DType::kFloat8E4m3fn, DType::kUint8}) {
+    EXPECT_THAT(find(dtype), FailsWith(ErrorKind::kUnsupported)) << DTypeName(dtype);
+  }
+}
+
 }  // namespace
 }  // namespace ckpt::fsdp_dtensor

@@ -32,7 +32,7 @@ OpenedCheckpoint InMemory(const std::vector<std::string>& keys) {
   std::vector<MemoryTensor> tensors;
   for (const std::string& key : keys) {
     tensors.push_back(
-        {.key = key, .dtype = DType::kUint8, .shape = {1}, .values = Bytes(1, std::byte{0})});
+        {.key = key, .dtype = DType::kFloat32, .shape = {1}, .values = Bytes(4, std::byte{0})});
   }
   auto source = MakeMemorySource(std::move(tensors));
   EXPECT_THAT(source, IsOk());

@@ -133,13 +133,14 @@ TEST(ReadRunTest, RefusesASizeThatNoTensorHas) {
 // Two optimizers, told apart by numbers or not.
 TEST(ReadRunTest, ReadsSeveralOptimizers) {
   const StatedSource source(
-      {"v", "w", "chained_0.optimizer.state.exp_avg.v", "chained_1.optimizer.state.exp_avg.w"},
+      {"v", "w", "chained_0.optimizer.state.exp_avg.v", "chained_1.optimizer.state.exp_avg.w",
+       "chained_0.optimizer.state.exp_avg_sq.v", "chained_1.optimizer.state.exp_avg_sq.w"},
       State(R"({"$dict": [[0, {"optimizer": {"param_groups": [{"step": 2}]}}],)"
             R"([1, {"optimizer": {"param_groups": [{"step": 2}]}}]]})"));
   const auto stored = ReadRun(source, RunDetail::kWhole);
   ASSERT_THAT(stored, IsOk());
   EXPECT_EQ(stored->run.groups.size(), 2U);
-  ASSERT_EQ(stored->moments.size(), 1U);
+  ASSERT_EQ(stored->moments.size(), 2U);
   EXPECT_EQ(stored->moments[0].weight_of.size(), 2U);
   EXPECT_TRUE(stored->main_weights.empty());
 }
@@ -176,7 +177,9 @@ TEST(ReadRunTest, NamesWhatHasARateOfItsOwn) {
     std::vector<std::string> tensors;
     for (const char* name : {"embedding.word_embeddings.weight", "w", "output_layer.weight"}) {
       tensors.emplace_back(name);
-      tensors.push_back(std::string("optimizer.state.exp_avg.") + name);
+      for (const char* moment : {"exp_avg", "exp_avg_sq"}) {
+        tensors.push_back(std::string("optimizer.state.") + moment + "." + name);
+      }
     }
     return ReadRun(
         StatedSource(
@@ -210,7 +213,9 @@ TEST(ReadRunTest, NamesWhatDecaysOtherwiseThanItsShapeSays) {
          {"embedding.word_embeddings.weight", "decoder.layers.self_attention.q_layernorm.weight",
           "decoder.layers.input_layernorm.weight"}) {
       tensors.emplace_back(name);
-      tensors.push_back(std::string("optimizer.state.exp_avg.") + name);
+      for (const char* moment : {"exp_avg", "exp_avg_sq"}) {
+        tensors.push_back(std::string("optimizer.state.") + moment + "." + name);
+      }
     }
     const std::string common =
         R"({"args": {"$object": {"class": "argparse.Namespace", "state": )"
@@ -244,6 +249,14 @@ TEST(ReadRunTest, NamesWhatDecaysOtherwiseThanItsShapeSays) {
     EXPECT_THAT(usual->run.group_of, IsEmpty()) << args;
     EXPECT_FALSE(usual->run.others_by_decay) << args;
   }
+}
+
+TEST(ReadRunTest, RefusesAnOptimizerWithoutSquares) {
+  const auto stored =
+      ReadRun(StatedSource({"w", "optimizer.state.exp_avg.w"}, Groups(R"({"step": 2})")),
+              RunDetail::kWhole);
+  ASSERT_THAT(stored, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_EQ(stored.status().first().message, "the optimizer is neither Adam nor SGD");
 }
 
 // SGD does not count updates, but the schedule counts samples.

@@ -178,7 +178,8 @@ def optimizer_of(args, model):
 
 
 def decayed(optimizer, model):
-    """Names of the parameters in groups that decay, of one distributed optimizer."""
+    """Names of the parameters in groups that decay. REQUIRES: one distributed optimizer."""
+    (optimizer,) = getattr(optimizer, "chained_optimizers", [optimizer])
     return [name for name, parameter in model.named_parameters()
             if optimizer.optimizer.param_groups[optimizer.model_param_group_index_map[parameter][0]]["wd_mult"] != 0]
 
@@ -247,7 +248,7 @@ def main():
             assert len(mine) == len(theirs) and all(g in theirs for g in mine), (mine, theirs)
     if rank == 0:
         done = {"iteration": common["iteration"], "optimizers": len(optimizers(common)) if is_run else 0}
-        if is_run and isinstance(optimizer, DistributedOptimizer):
+        if done["optimizers"] == 1:
             done["decayed"] = decayed(optimizer, model)
         print(json.dumps(done))
     sys.stdout.flush()
