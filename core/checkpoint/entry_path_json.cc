@@ -50,6 +50,11 @@ Result<EntryPath> ReadEntryPath(const JsonCursor& json) {
       CKPT_ASSIGN_OR_RETURN(std::string key, step.Text());
       path.emplace_back(std::move(key));
     } else if (step.kind() == JsonKind::kObject) {
+      CKPT_ASSIGN_OR_RETURN(const auto members, step.Members());
+      if (members.size() != 1) {
+        return Error(ErrorKind::kBadMetadata, "a step has other members than its key")
+            .Actual("at " + step.where());
+      }
       CKPT_ASSIGN_OR_RETURN(const JsonCursor key, step.At(kKey));
       CKPT_ASSIGN_OR_RETURN(const std::int64_t number, key.Int64());
       path.emplace_back(NumberKey{number});

@@ -205,7 +205,7 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
   run.groups = groups.groups();
   CKPT_ASSIGN_OR_RETURN(run.group_of, GroupParameters(state, groups, target, view));
   run.others_by_decay = false;
-  if (groups.are_all_named() && target.run->forget_groups != nullptr) {
+  if (target.run->forget_groups != nullptr) {
     CKPT_RETURN_IF_ERROR(CheckReadersTell(state, run, target, view));
   }
   return run;

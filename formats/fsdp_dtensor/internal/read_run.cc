@@ -118,12 +118,6 @@ std::span<const std::string_view> MomentsIn(const CheckpointIndex& index) {
   return kMomentsOfAdam;
 }
 
-// Transformer Engine's optimizer keeps moments of these divided by a factor, which Megatron-FSDP does
-// not store.
-bool LacksItsFactor(DType dtype) {
-  return dtype == DType::kFloat16 || ElementBytes(dtype) == 1;
-}
-
 // Every parameter of a group must have this moment.
 Status CheckMoment(const StoredMoment& moment, const TrainingRun& run) {
   std::set<std::string> present;
@@ -219,23 +213,34 @@ Result<OptimizerTensors> FindTensors(const CheckpointIndex& index) {
     StoredMoment& moment = found.moments.emplace_back();
     moment.name = name;
     for (const GlobalTensor& tensor : index.tensors()) {
-      auto weight = ParameterIn(tensor.key, kOptimizerState, suffix);
-      if (!weight) continue;
-      if (LacksItsFactor(tensor.dtype)) {
-        return Error(ErrorKind::kUnsupported, "the moment is stored without its factor")
-            .Tensor(tensor.key)
-            .Expected("float32 or bfloat16")
-            .Actual(std::string(DTypeName(tensor.dtype)))
-            .Hint("ckpt-convert --weights-only leaves the optimizer out");
+      if (auto weight = ParameterIn(tensor.key, kOptimizerState, suffix)) {
+        moment.weight_of[tensor.key] = *std::move(weight);
       }
-      moment.weight_of[tensor.key] = *std::move(weight);
     }
   }
   return found;
 }
 
+Status CheckNeedNoFactor(const CheckpointIndex& index, const OptimizerTensors& tensors) {
+  for (const StoredMoment& moment : tensors.moments) {
+    for (const auto& [key, weight] : moment.weight_of) {
+      const DType dtype = index.FindTensor(key)->dtype;
+      if (dtype != DType::kFloat16 && ElementBytes(dtype) > 1) continue;
+      return Error(ErrorKind::kUnsupported,
+                   "Transformer Engine divides such moments by a factor that is not stored")
+          .Tensor(key)
+          .Expected("float32 or bfloat16")
+          .Actual(std::string(DTypeName(dtype)))
+          .Hint("ckpt-convert --weights-only leaves the optimizer out, ckpt-train --set "
+                "finetune=true takes the weights alone");
+    }
+  }
+  return OkStatus();
+}
+
 Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   CKPT_ASSIGN_OR_RETURN(OptimizerTensors tensors, FindTensors(source.index()));
+  CKPT_RETURN_IF_ERROR(CheckNeedNoFactor(source.index(), tensors));
   StoredRun stored{std::move(tensors)};
   CKPT_RETURN_IF_ERROR(ReadGroups(source, stored.run));
   for (const StoredMoment& moment : stored.moments) {

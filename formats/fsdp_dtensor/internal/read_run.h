@@ -22,6 +22,10 @@ Result<layout::Configuration> ReadArgs(const CheckpointSource& source);
 // The optimizer's tensors. Does not fail.
 Result<OptimizerTensors> FindTensors(const CheckpointIndex& index);
 
+// Transformer Engine's optimizer keeps moments of float16 and of 8 bits divided by a factor, which
+// Megatron-FSDP does not store. Errors: kUnsupported. REQUIRES: `tensors` is of `index`.
+Status CheckNeedNoFactor(const CheckpointIndex& index, const OptimizerTensors& tensors);
+
 // Progress, arguments and optimizer of the run. Nothing that the optimizer keeps is read.
 //
 // Errors: kMissing (nothing says how often the optimizer updated the weights, as in a checkpoint of

@@ -147,8 +147,8 @@ class Assembler {
             .Expected(Quote(LinkNameOf(key)))
             .Actual(Quote(path));
       }
-      CKPT_ASSIGN_OR_RETURN(const std::string place, OwnText(attributes, kPathAttribute, ""));
-      if (!place.empty()) {
+      if (FindAttribute(attributes, kPathAttribute) != nullptr) {
+        CKPT_ASSIGN_OR_RETURN(const std::string place, OwnText(attributes, kPathAttribute, ""));
         CKPT_ASSIGN_OR_RETURN(EntryPath steps, ParsePath(place));
         result_.paths.insert_or_assign(key, std::move(steps));
       }

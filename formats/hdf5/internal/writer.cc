@@ -34,6 +34,8 @@ std::uint64_t AlignUp(std::uint64_t at, std::uint64_t alignment) {
   return CeilDiv(at, alignment) * alignment;
 }
 
+bool IsOnTop(const std::string& key, const EntryPath& path) { return path == EntryPath{key}; }
+
 Status CheckTensors(const WeightsRequest& request) {
   const std::vector<TargetTensor>& tensors = request.tensors;
   Status status = CountTargetBytes(tensors).status();
@@ -59,9 +61,9 @@ Status CheckTensors(const WeightsRequest& request) {
   for (const MemoryTensor& tensor : request.known_tensors) add(tensor.key);
   for (const CarriedObject& object : request.carried_objects) add(object.key);
   for (const auto& [key, path] : request.paths) {
-    if (HasJson(path)) continue;
+    if (IsOnTop(key, path) || !keys.contains(key) || HasJson(path)) continue;
     status.Add(Error(ErrorKind::kUnsupported,
-                     "the place in a nested object cannot be told: a key is not UTF-8")
+                     "the place in a nested object cannot be written: a key is not UTF-8")
                    .Tensor(key)
                    .Hint("ckpt-convert --rename puts the entry on top, --drop leaves it out"));
   }
@@ -71,7 +73,7 @@ Status CheckTensors(const WeightsRequest& request) {
 // An entry that stands on top of the nested object needs no attribute.
 void AddPath(const EntryPaths& paths, const std::string& key, NewDataSet& set) {
   const auto found = paths.find(key);
-  if (found == paths.end() || found->second == EntryPath{key}) return;
+  if (found == paths.end() || IsOnTop(key, found->second)) return;
   set.attributes.emplace_back(kPathAttribute, EncodePath(found->second));
 }
 

@@ -30,6 +30,10 @@ class Reader {
     const bool* const flag = value == nullptr ? nullptr : value->AsBool();
     return flag != nullptr && *flag;
   }
+  [[nodiscard]] bool Says(std::string_view name, std::string_view text) const {
+    const layout::Value* const value = Find(name);
+    return value != nullptr && value->AsText() != nullptr && *value->AsText() == text;
+  }
   [[nodiscard]] bool HasNumber(std::string_view name) const {
     const layout::Value* const value = Find(name);
     return value != nullptr && (value->AsFloat() != nullptr || value->AsInt() != nullptr);
@@ -107,7 +111,8 @@ Result<Arguments> ReadArguments(const TorchSaveSource& file) {
   arguments.predicts_further = reader.Integer("mtp_num_layers").value_or(0) > 0;
   ReadBuckets(reader, arguments);
   arguments.decouples_rate = reader.HasNumber("decoupled_lr");
-  arguments.decays_qk_norms = reader.Flag("apply_wd_to_qk_layernorm");
+  arguments.decays_qk_norms = reader.Flag("apply_wd_to_qk_layernorm") ||
+                              reader.Says("no_weight_decay_cond_type", "apply_wd_to_qk_layernorm");
   arguments.divides_optimizer = reader.Flag("overlap_param_gather_with_optimizer_step");
   return arguments;
 }

@@ -48,6 +48,16 @@ bool AreLowerHalves(ByteSpan exact, ByteSpan weights) {
   return true;
 }
 
+Status LowerHalf(const std::string& key) {
+  return Error(ErrorKind::kUnsupported,
+               "the optimizer stored the lower halves of exact weights alone")
+      .Tensor(key)
+      .Expected("float32 that rounds to the weight")
+      .Actual("integers of 16 bits, as Transformer Engine keeps them with "
+              "use_precision_aware_optimizer")
+      .Hint(std::string(kWeightsAlone));
+}
+
 }  // namespace
 
 Status CheckAreExact(const CheckpointSource& source,
@@ -56,6 +66,7 @@ Status CheckAreExact(const CheckpointSource& source,
   for (const auto& [key, weight_key] : main_weights) {
     const GlobalTensor* const exact = source.index().FindTensor(key);
     const GlobalTensor* const weight = source.index().FindTensor(weight_key);
+    if (exact != nullptr && exact->dtype == DType::kInt16) return LowerHalf(key);
     const bool is_comparable = exact != nullptr && weight != nullptr &&
                                exact->dtype == DType::kFloat32 &&
                                weight->dtype == DType::kBfloat16 && exact->shape == weight->shape;
@@ -63,13 +74,7 @@ Status CheckAreExact(const CheckpointSource& source,
     CKPT_ASSIGN_OR_RETURN(const Bytes exact_bytes, FirstElements(source, *exact));
     CKPT_ASSIGN_OR_RETURN(const Bytes weight_bytes, FirstElements(source, *weight));
     if (AreLowerHalves(exact_bytes, weight_bytes)) {
-      return Error(ErrorKind::kUnsupported,
-                   "the optimizer stored the lower halves of exact weights alone")
-          .Tensor(key)
-          .Expected("float32 that rounds to the weight")
-          .Actual("integers of 16 bits, as Transformer Engine keeps them with "
-                  "use_precision_aware_optimizer")
-          .Hint("ckpt-convert --weights-only leaves the optimizer out");
+      return LowerHalf(key);
     }
     if (++compared == kComparedTensors) break;
   }

@@ -15,6 +15,7 @@
 #include "core/training/run_settings.h"
 #include "core/training/weight_decay.h"
 #include "formats/megatron/plain_pickle.h"
+#include "formats/torch_dist/internal/main_weights.h"
 #include "formats/torch_dist/internal/run_keys.h"
 #include "formats/torch_dist/internal/weight_key.h"
 
@@ -55,14 +56,24 @@ bool DecaysQueryKeyNorms(const TrainingRun& run) {
   return condition != nullptr && condition->AsText() != nullptr && *condition->AsText() == kFlag;
 }
 
-// The one group that fits, but for a second one of experts; nothing if there are more.
+bool AreOneWithoutExperts(ParamGroup a, ParamGroup b) {
+  a.is_expert_parallel = b.is_expert_parallel = false;
+  return a == b;
+}
+
+bool SparesEmbeddings(const TrainingRun& run) {
+  return HasNumber(run, "embedding_init_method_std");
+}
+
+// The first group that fits, which others repeat for their parameters: each of several optimizers
+// has its own. Nothing if two that fit differ.
 template <typename Fits>
 std::optional<std::size_t> OnlyGroup(const TrainingRun& run, const Fits& fits) {
   std::optional<std::size_t> only;
   for (std::size_t g = 0; g < run.groups.size(); ++g) {
-    if (run.groups[g].is_expert_parallel || !std::invoke(fits, run.groups[g])) continue;
-    if (only) return std::nullopt;
-    only = g;
+    if (!std::invoke(fits, run.groups[g])) continue;
+    if (only && !AreOneWithoutExperts(run.groups[*only], run.groups[g])) return std::nullopt;
+    if (!only) only = g;
   }
   return only;
 }
@@ -78,21 +89,19 @@ void KeepTold(TrainingRun& run, Embeddings embeddings) {
       if (is_of(name)) run.group_of.emplace_back(name, *group);
     }
   };
-  const bool is_decoupled = HasNumber(run, "decoupled_lr");
-  if (is_decoupled) {
-    keep(OnlyGroup(run, &ParamGroup::has_own_rate), [](const std::string& name) {
-      return std::ranges::find(kDecoupled, name) != kDecoupled.end();
-    });
-  }
+  const auto has_own_rate = [is_decoupled = HasNumber(run, "decoupled_lr")](std::string_view name) {
+    return is_decoupled && std::ranges::find(kDecoupled, name) != kDecoupled.end();
+  };
+  keep(OnlyGroup(run, &ParamGroup::has_own_rate), has_own_rate);
   const auto of_decay = [&](bool decays) {
     return OnlyGroup(run, [&](const ParamGroup& group) {
       return !group.has_own_rate() && (group.wd_mult != 0) == decays;
     });
   };
   if (DecaysQueryKeyNorms(run)) keep(of_decay(true), &IsQueryKeyNorm);
-  if (embeddings == Embeddings::kSpared && !is_decoupled) {
-    keep(of_decay(false), [](const std::string& name) {
-      return name.find("embedding") != std::string::npos;
+  if (embeddings == Embeddings::kSpared) {
+    keep(of_decay(false), [&](std::string_view name) {
+      return name.find("embedding") != name.npos && !has_own_rate(name);
     });
   }
   run.others_by_decay = !run.group_of.empty();
@@ -122,8 +131,17 @@ std::vector<ParamGroup> GroupsOf(const TrainingRun& run, bool of_experts) {
 void ForgetGroups(TrainingRun& run) { KeepTold(run, Embeddings::kDecay); }
 
 void ForgetGroupsOfOldSave(TrainingRun& run) {
-  const bool tells = HasNumber(run, "embedding_init_method_std");
-  KeepTold(run, tells ? Embeddings::kSpared : Embeddings::kDecay);
+  KeepTold(run, SparesEmbeddings(run) ? Embeddings::kSpared : Embeddings::kDecay);
+}
+
+Status CheckShapesTell(const TrainingRun& run, bool is_of_old_save) {
+  const bool tell = !DecaysQueryKeyNorms(run) && !(is_of_old_save && SparesEmbeddings(run));
+  if (tell || run.groups.size() < 2) return OkStatus();
+  return Error(ErrorKind::kUnsupported,
+               "an optimizer without moments does not say which parameters it has, and their "
+               "groups do not follow from their shapes alone")
+      .Tensor("args.apply_wd_to_qk_layernorm, args.embedding_init_method_std")
+      .Hint(std::string(kWeightsAlone));
 }
 
 }  // namespace ckpt::torch_dist

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "core/base/status.h"
 #include "core/training/training_run.h"
 #include "formats/pickle/writer.h"
 
@@ -18,12 +19,16 @@ void WriteParamGroups(const std::vector<ParamGroup>& groups, pickle::PickleWrite
 
 // Which group a parameter belongs to is not stored. `run.group_of` keeps those alone of which the
 // arguments tell more than their shape: the embedding and the head, if these have a rate of their
-// own, and norms of queries and keys that decay.
+// own, and norms of queries and keys that decay. It keeps none where several groups fit.
 void ForgetGroups(TrainingRun& run);
 
 // The same of a save by Megatron-Core before 0.16: there embeddings do not decay, if an argument
 // says how they are initialised.
 void ForgetGroupsOfOldSave(TrainingRun& run);
+
+// Whether the groups of parameters that have no name here follow from their shapes. Errors:
+// kUnsupported.
+[[nodiscard]] Status CheckShapesTell(const TrainingRun& run, bool is_of_old_save);
 
 }  // namespace ckpt::torch_dist
 

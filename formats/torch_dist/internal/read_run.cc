@@ -370,12 +370,6 @@ Status ReadProgress(const StoredState& common, const Configuration& args, Stored
 
 // Every weight that the optimizer updates must have every moment.
 Status CheckMoments(const std::map<std::string, std::map<std::string, std::string>>& states) {
-  if (states.contains("exp_avg") && !states.contains("exp_avg_sq")) {
-    return Error(ErrorKind::kUnsupported, "the optimizer is neither Adam nor SGD")
-        .Expected("exp_avg and exp_avg_sq")
-        .Actual("exp_avg alone")
-        .Hint("ckpt-convert --weights-only leaves the optimizer out");
-  }
   std::set<std::string> trained;
   for (const auto& [name, tensors] : states) {
     for (const auto& [key, weight] : tensors) trained.insert(weight);
@@ -391,6 +385,18 @@ Status CheckMoments(const std::map<std::string, std::map<std::string, std::strin
     }
   }
   return absent;
+}
+
+// Lion keeps the first of Adam's moments alone.
+Status CheckIsKnown(const OptimizerTensors& tensors) {
+  const auto keeps = [&](std::string_view name) {
+    return std::ranges::find(tensors.moments, name, &StoredMoment::name) != tensors.moments.end();
+  };
+  if (!keeps("exp_avg") || keeps("exp_avg_sq")) return OkStatus();
+  return Error(ErrorKind::kUnsupported, "the optimizer is neither Adam nor SGD")
+      .Expected("exp_avg and exp_avg_sq")
+      .Actual("exp_avg alone")
+      .Hint(std::string(kWeightsAlone));
 }
 
 }  // namespace
@@ -423,6 +429,7 @@ Result<OptimizerTensors> FindTensors(const CheckpointIndex& index) {
 
 Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   CKPT_ASSIGN_OR_RETURN(OptimizerTensors tensors, FindTensors(source.index()));
+  CKPT_RETURN_IF_ERROR(CheckIsKnown(tensors));
   CKPT_RETURN_IF_ERROR(CheckAreExact(source, tensors.main_weights));
   CKPT_ASSIGN_OR_RETURN(const StoredState common, StoredState::ReadCommon(source));
   StoredRun stored{std::move(tensors)};
@@ -440,13 +447,15 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   if (detail == RunDetail::kToResume) {
     CKPT_RETURN_IF_ERROR(megatron::CheckSchedule(stored.run, args, kCommonKey));
   }
-  if (!stored.moments.empty()) {
+  // Megatron-Core from 0.16 on says in each group whether it overrides anything.
+  const bool is_old = !stored.said.contains(fmt::format("{}default_config", kOfGroups));
+  if (stored.moments.empty()) {
+    CKPT_RETURN_IF_ERROR(CheckShapesTell(stored.run, is_old));
+  } else {
     // Whatever group each was in, this is what can be known of it.
     for (const auto& [key, weight] : stored.moments.front().weight_of) {
       stored.run.group_of.emplace_back(weight, 0);
     }
-    // Megatron-Core from 0.16 on says in each group whether it overrides anything.
-    const bool is_old = !stored.said.contains(fmt::format("{}default_config", kOfGroups));
     (is_old ? &ForgetGroupsOfOldSave : &ForgetGroups)(stored.run);
   }
   stored.run.buffers = BuffersOf(source);

@@ -243,7 +243,7 @@ TEST(ReadArgsTest, RefusesAGateThatSeveralTensorRanksStored) {
 }
 
 // Transformer Engine's optimizer divides those of few bits, and Megatron-FSDP stores no factor.
-TEST(FindTensorsTest, RefusesMomentsWithoutTheirFactor) {
+TEST(CheckNeedNoFactorTest, RefusesMomentsWithoutTheirFactor) {
   const auto find = [](DType dtype) {
     IndexBuilder builder;
     const FileId file = builder.AddFile("__0_0.distcp");
@@ -251,7 +251,7 @@ TEST(FindTensorsTest, RefusesMomentsWithoutTheirFactor) {
     builder.AddTensor("optimizer.state.module.module.module.w.exp_avg", dtype, {2});
     builder.AddChunk(WholeBox(Dims{2}), file, raw, 0, 2 * ElementBytes(dtype));
     const CheckpointIndex index = builder.Build().value();
-    return FindTensors(index).status();
+    return CheckNeedNoFactor(index, FindTensors(index).value());
   };
   EXPECT_THAT(find(DType::kFloat32), IsOk());
   EXPECT_THAT(find(DType::kBfloat16), IsOk());

@@ -34,10 +34,18 @@ TEST(HeldPathTest, FindsEveryFlippedBit) {
   }
 }
 
+TEST(HeldPathTest, RefusesWhatIsNoPlaceInAMapping) {
+  for (const EntryPath& path :
+       {EntryPath{}, EntryPath{std::int64_t{0}}, EntryPath{std::string("a"), std::int64_t{-1}}}) {
+    EXPECT_THAT(ParsePath(EncodePath(path)), FailsWith(ErrorKind::kBadMetadata));
+  }
+}
+
 TEST(HeldPathTest, RefusesWhatIsNoPath) {
   for (const char* text :
        {"", "[]", "{}", R"({"steps":[]})", R"({"steps":["a",0.5],"crc32":0})",
-        R"({"steps":["a",{"kex":1}],"crc32":0})", R"({"steps":["a",null],"crc32":0})",
+        R"({"steps":["a",{"kex":1}],"crc32":0})",
+        R"({"steps":["a",{"key":1,"more":1}],"crc32":0})", R"({"steps":["a",null],"crc32":0})",
         R"({"steps":"a","crc32":0})", R"({"steps":["a"],"crc32":"0"})"}) {
     EXPECT_THAT(ParsePath(text), FailsWith(ErrorKind::kBadMetadata)) << text;
   }
