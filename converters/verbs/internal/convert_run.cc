@@ -115,6 +115,30 @@ Status CheckReadersTell(const TrainingState& state, const TrainingRun& run, cons
   return std::move(differences).Finish().Hint(hint);
 }
 
+// The same for a source that names only those parameters of which its arguments tell more than
+// their shapes. Each is a matrix, or named by the target, too.
+Status CheckReadersTellNamed(const TrainingState& state, const TrainingRun& run,
+                             const Format& target) {
+  CKPT_ASSIGN_OR_RETURN(const OptimizerGroups known,
+                        OptimizerGroups::KnownToReaders(run, *target.run));
+  OtherParameters differences;
+  for (const auto& [name, group] : state.run.group_of) {
+    const ParamGroup& own = state.run.groups[group];
+    const ParamGroup& taken = known.groups()[known.Find(name, 2)];
+    if (own.weight_decay == taken.weight_decay && own.lr == taken.lr) continue;
+    differences.Add(Error(ErrorKind::kUnsupported,
+                          fmt::format("{} does not store which parameters belong to which group, "
+                                      "and readers take another one",
+                                      target.name))
+                        .Tensor(name)
+                        .Expected(fmt::format("weight decay {}", taken.weight_decay))
+                        .Actual(fmt::format("weight decay {}", own.weight_decay)));
+  }
+  return std::move(differences)
+      .Finish()
+      .Hint("fsdp_dtensor and fsdp2 store it; ckpt-convert --weights-only leaves the optimizer out");
+}
+
 bool IsPlain(std::string_view name) { return name.find_first_of(".$") == std::string_view::npos; }
 
 void SetArg(std::string_view name, layout::Value value, TrainingRun& run) {
@@ -206,7 +230,8 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
   CKPT_ASSIGN_OR_RETURN(run.group_of, GroupParameters(state, groups, target, view));
   run.others_by_decay = false;
   if (target.run->forget_groups != nullptr) {
-    CKPT_RETURN_IF_ERROR(CheckReadersTell(state, run, target, view));
+    CKPT_RETURN_IF_ERROR(groups.are_all_named() ? CheckReadersTell(state, run, target, view)
+                                                : CheckReadersTellNamed(state, run, target));
   }
   return run;
 }
