@@ -191,5 +191,8 @@ def test_what_the_arguments_say_of_the_numbers(name, value, refused, tmp_path):
         else:
             assert code == 0 and "warning" in stderr and "muP" in stderr
             shutil.rmtree(target)
+    code, _, stderr = tools.run("ckpt-convert", "convert", tmp_path / "core", tmp_path / "described", "--to", "fsdp_dtensor")
+    assert code == (3 if refused else 0), stderr  # by config.json, which says nothing of it
+    shutil.rmtree(common.with_name("hf_assets"))
     tools.convert("convert", tmp_path / "core", tmp_path / "fsdp", "--to", "fsdp_dtensor")
     assert tools.inspect("show", tmp_path / "fsdp", "args")["value"]["$object"]["state"][name] == value

@@ -502,11 +502,15 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
     described["dtype"] = std::string(DTypeName(MainDtype(view.tensors)));
     described["ckpt_format"] = std::string(target.name);
     CKPT_ASSIGN_OR_RETURN(ModelArgs args, MegatronArgs(described));
+    CKPT_ASSIGN_OR_RETURN(const layout::Configuration run, ReadRunArgs(*model.checkpoint));
     // Without a config.json, the configuration was made from the run's arguments, and says less.
     if (model.assets.empty()) {
-      CKPT_ASSIGN_OR_RETURN(const layout::Configuration run, ReadRunArgs(*model.checkpoint));
       return ArgsForWeights(run, std::move(args.values), prepared.model.left_out);
     }
+    CKPT_RETURN_IF_ERROR(
+        CheckStoredAsOthersDo(run)
+            .File(model.checkpoint->path.string())
+            .Hint("no config.json says it: without hf_assets the run's own arguments go along"));
     for (Problem& warning : args.warnings) {
       warning.file = kHfConfigName;
       prepared.warnings.push_back(std::move(warning));
