@@ -11,11 +11,6 @@
 namespace ckpt {
 namespace {
 
-bool AreOneWithoutExperts(ParamGroup a, ParamGroup b) {
-  a.is_expert_parallel = b.is_expert_parallel = false;
-  return a == b;
-}
-
 constexpr std::size_t kMostNamed = 10;
 
 }  // namespace
@@ -86,9 +81,7 @@ Status OptimizerGroups::TellApartByDecay() {
                  "the checkpoint does not say which parameters belong to which of its groups")
         .Expected("one group that decays and one that does not, at most")
         .Actual(fmt::format("{} groups", groups_.size()))
-        .Hint(
-            "ckpt-convert --weights-only leaves the optimizer out, ckpt-train --set "
-            "finetune=true takes the weights alone");
+        .Hint(std::string(kTakeWeightsAlone));
   }
   of_matrices_ = of_matrices.front();
   of_vectors_ = of_vectors.front();

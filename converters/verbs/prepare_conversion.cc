@@ -171,12 +171,9 @@ Status RefuseFormsOfRun(const ConvertOptions& options, const PreparedConversion&
 }
 
 // The arguments of a run may describe another model than the configuration that is stored with it.
-Status WarnOfAnotherModel(PreparedConversion& prepared) {
+Status WarnOfAnotherModel(const layout::Configuration& args, PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
-  // Without a configuration, tensors keep the source's keys, whatever model they are.
-  if (model.assets.empty() || model.config.empty()) return OkStatus();
-  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(*model.checkpoint));
-  if (args.empty()) return OkStatus();
+  if (model.assets.empty() || model.config.empty() || args.empty()) return OkStatus();
   const std::string file = (model.assets / kHfConfigName.data()).string();
   Result<std::vector<Problem>> differences = DifferencesFromArgs(model.config, args);
   if (!differences.ok()) {
@@ -202,22 +199,19 @@ bool IsOfMegatron(std::string_view naming) {
 
 // Under one of Megatron's names may be another number than under the published one, and who reads
 // that may compute something else with it.
-Status CheckPublishes(PreparedConversion& prepared) {
+Status CheckPublishes(const layout::Configuration& args, PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
-  if (!model.family) return OkStatus();
   if (!IsOfMegatron(model.match.layout.naming) || IsOfMegatron(prepared.to.NamingInUse())) {
     return OkStatus();
   }
-  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(*model.checkpoint));
   const std::string file = model.checkpoint->path.string();
   CKPT_ASSIGN_OR_RETURN(std::vector<Problem> unpublished, UnpublishedIn(args));
   for (Problem& warning : unpublished) {
     warning.file = file;
     prepared.warnings.push_back(std::move(warning));
   }
-  return CheckStoredAsOthersDo(args)
-      .File(file)
-      .Hint("ckpt-convert --to torch_dist or fsdp_dtensor, or without --naming, keeps them as they are");
+  return CheckStoredAsOthersDo(args).File(file).Hint(
+      "ckpt-convert --to torch_dist or fsdp_dtensor, or without --naming, keeps them as they are");
 }
 
 // The format that the source was made from.
@@ -278,9 +272,14 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   CKPT_RETURN_IF_ERROR(OpenConverted(storage, options, prepared));
   const ModelSource& model = prepared.model;
   prepared.warnings = model.warnings;
-  CKPT_RETURN_IF_ERROR(CheckPublishes(prepared));
-  CKPT_RETURN_IF_ERROR(WarnOfAnotherModel(prepared));
-  if (!model.family) CKPT_RETURN_IF_ERROR(CheckOptionsAsStored(options, prepared));
+  if (model.family) {
+    CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(*model.checkpoint));
+    CKPT_RETURN_IF_ERROR(CheckPublishes(args, prepared));
+    CKPT_RETURN_IF_ERROR(WarnOfAnotherModel(args, prepared));
+  } else {
+    // Tensors keep the source's keys, whatever model they are.
+    CKPT_RETURN_IF_ERROR(CheckOptionsAsStored(options, prepared));
+  }
   CKPT_RETURN_IF_ERROR(CheckPaths(options, model));
   const Format* const target = prepared.to.container;
   if (target->needs_config && model.assets.empty()) {

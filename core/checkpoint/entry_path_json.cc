@@ -66,9 +66,4 @@ Result<EntryPath> ReadEntryPath(const JsonCursor& json) {
   return path;
 }
 
-Result<EntryPath> ParseEntryPath(std::string_view text, std::string_view name) {
-  CKPT_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(text, name));
-  return ReadEntryPath(document.root());
-}
-
 }  // namespace ckpt

@@ -3,7 +3,6 @@
 #define CKPT_CORE_CHECKPOINT_ENTRY_PATH_JSON_H_
 
 #include <string>
-#include <string_view>
 
 #include "core/base/result.h"
 #include "core/checkpoint/entry_paths.h"
@@ -22,8 +21,6 @@ void WriteEntryPath(const EntryPath& path, JsonWriter& json);
 
 // Errors: kBadMetadata.
 Result<EntryPath> ReadEntryPath(const JsonCursor& json);
-// `name` appears in errors. Errors: kBadMetadata, kResource.
-Result<EntryPath> ParseEntryPath(std::string_view text, std::string_view name);
 
 }  // namespace ckpt
 

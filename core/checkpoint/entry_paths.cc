@@ -33,12 +33,15 @@ EntryPath WithTextKeys(EntryPath path) {
   return path;
 }
 
+bool IsPlace(const EntryPath& path) {
+  return !path.empty() && IsKey(path.front()) && std::ranges::all_of(path, IsPossible);
+}
+
 bool MakeOneObject(const EntryPaths& paths) {
   std::vector<const EntryPath*> sorted;
   sorted.reserve(paths.size());
   for (const auto& [key, path] : paths) {
-    const bool begins_with_key = !path.empty() && IsKey(path.front());
-    if (!begins_with_key || !std::ranges::all_of(path, IsPossible)) return false;
+    if (!IsPlace(path)) return false;
     sorted.push_back(&path);
   }
   std::ranges::sort(sorted, {}, [](const EntryPath* path) -> const EntryPath& { return *path; });

@@ -28,6 +28,10 @@ using EntryPaths = std::map<std::string, EntryPath>;
 // The same places for formats whose keys are texts.
 [[nodiscard]] EntryPath WithTextKeys(EntryPath path);
 
+// Whether a loader can make it: a key of the outermost mapping, and no position that was made to
+// exhaust memory.
+[[nodiscard]] bool IsPlace(const EntryPath& path);
+
 // Whether the object that a loader makes of the paths has every entry: none is where another one
 // is, or below it, no container is mapping and list at once, the outermost one is a mapping, and no
 // list is so long that it was made to exhaust memory.

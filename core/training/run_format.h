@@ -23,6 +23,11 @@
 
 namespace ckpt {
 
+// The hint where an optimizer is not understood.
+inline constexpr std::string_view kTakeWeightsAlone =
+    "ckpt-convert --weights-only leaves the optimizer out, ckpt-train --set finetune=true takes "
+    "the weights alone";
+
 struct RunRequest {
   std::vector<TargetTensor> tensors = {};
   // Parallel: the row blocks of each, and which process writes them (RowsFromFile::file). Empty:

@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,9 @@ struct ParamGroup {
 
   friend bool operator==(const ParamGroup&, const ParamGroup&) = default;
 };
+
+// Whether they differ at most in whether their parameters are experts.
+[[nodiscard]] bool AreOneWithoutExperts(ParamGroup a, ParamGroup b);
 
 // Learning rate and weight decay over the run. All step numbers count samples.
 struct RunSchedule {
@@ -103,6 +107,9 @@ struct TrainingRun {
 
   friend bool operator==(const TrainingRun&, const TrainingRun&) = default;
 };
+
+// Null if the run has no argument of this name.
+[[nodiscard]] const layout::Value* FindArg(const TrainingRun& run, std::string_view name);
 
 // A value that the checkpoint stores for every weight that the optimizer updates, such as
 // "exp_avg".

@@ -76,23 +76,34 @@ Result<std::vector<std::pair<std::string, std::size_t>>> GroupParameters(
   return group_of;
 }
 
+// Where the format does not store groups.
+std::string LosesGroups(const Format& target) {
+  return fmt::format("{} does not store which parameters belong to which group", target.name);
+}
+constexpr std::string_view kStoreGroups =
+    "fsdp_dtensor and fsdp2 store it; ckpt-convert --weights-only leaves the optimizer out";
+
+Status TakesAnother(const Format& target, const std::string& name, std::string taken,
+                    std::string own) {
+  return Error(ErrorKind::kUnsupported, LosesGroups(target) + ", and readers take another one")
+      .Tensor(name)
+      .Expected(std::move(taken))
+      .Actual(std::move(own));
+}
+
 // Where the format does not store groups, its readers must take each parameter for one of its own.
 Status CheckReadersTell(const TrainingState& state, const TrainingRun& run, const Format& target,
                         const ModelView& view) {
-  const std::string lost =
-      fmt::format("{} does not store which parameters belong to which group", target.name);
-  const std::string hint =
-      "fsdp_dtensor and fsdp2 store it; ckpt-convert --weights-only leaves the optimizer out";
   const auto say = [&](std::size_t group) {
     const ParamGroup& of = run.groups[group];
     return fmt::format("group {} (weight decay {}, rate {})", group, of.weight_decay, of.lr);
   };
   Result<OptimizerGroups> known = OptimizerGroups::KnownToReaders(run, *target.run);
   if (!known.ok()) {
-    return Error(ErrorKind::kUnsupported, lost)
+    return Error(ErrorKind::kUnsupported, LosesGroups(target))
         .Expected("one group that decays and one that does not, at most")
         .Actual(fmt::format("{} groups", run.groups.size()))
-        .Hint(hint);
+        .Hint(std::string(kStoreGroups));
   }
   const std::map<std::string_view, std::size_t> group_of(run.group_of.begin(), run.group_of.end());
   const std::span<const GlobalTensor> stored = state.weights.source().index().tensors();
@@ -107,12 +118,9 @@ Status CheckReadersTell(const TrainingState& state, const TrainingRun& run, cons
     }
     const std::size_t taken = known->Find(name, num_dims);
     if (taken == own->second) continue;
-    differences.Add(Error(ErrorKind::kUnsupported, lost + ", and readers take another one")
-                        .Tensor(name)
-                        .Expected(say(taken))
-                        .Actual(say(own->second)));
+    differences.Add(TakesAnother(target, name, say(taken), say(own->second)));
   }
-  return std::move(differences).Finish().Hint(hint);
+  return std::move(differences).Finish().Hint(std::string(kStoreGroups));
 }
 
 // The same for a source that names only those parameters of which its arguments tell more than
@@ -126,17 +134,10 @@ Status CheckReadersTellNamed(const TrainingState& state, const TrainingRun& run,
     const ParamGroup& own = state.run.groups[group];
     const ParamGroup& taken = known.groups()[known.Find(name, 2)];
     if (own.weight_decay == taken.weight_decay && own.lr == taken.lr) continue;
-    differences.Add(Error(ErrorKind::kUnsupported,
-                          fmt::format("{} does not store which parameters belong to which group, "
-                                      "and readers take another one",
-                                      target.name))
-                        .Tensor(name)
-                        .Expected(fmt::format("weight decay {}", taken.weight_decay))
-                        .Actual(fmt::format("weight decay {}", own.weight_decay)));
+    differences.Add(TakesAnother(target, name, fmt::format("weight decay {}", taken.weight_decay),
+                                 fmt::format("weight decay {}", own.weight_decay)));
   }
-  return std::move(differences)
-      .Finish()
-      .Hint("fsdp_dtensor and fsdp2 store it; ckpt-convert --weights-only leaves the optimizer out");
+  return std::move(differences).Finish().Hint(std::string(kStoreGroups));
 }
 
 bool IsPlain(std::string_view name) { return name.find_first_of(".$") == std::string_view::npos; }
@@ -153,9 +154,9 @@ void SetArg(std::string_view name, layout::Value value, TrainingRun& run) {
 
 // Sets what ranks the checkpoint is cut for, and keeps which the run had.
 void TellUncut(const std::string& name, layout::Value none, TrainingRun& run) {
-  const auto said =
-      std::ranges::find(run.args, name, &std::pair<std::string, layout::Value>::first);
-  if (said != run.args.end()) run.rank_sizes.push_back(*said);
+  if (const layout::Value* const said = FindArg(run, name)) {
+    run.rank_sizes.emplace_back(name, *said);
+  }
   SetArg(name, std::move(none), run);
 }
 

@@ -35,9 +35,6 @@ using megatron::ObjectFields;
 
 constexpr std::array<std::string_view, 2> kMomentsOfAdam = {"exp_avg", "exp_avg_sq"};
 constexpr std::string_view kMomentOfSgd = "momentum_buffer";
-constexpr std::string_view kLeaveOut =
-    "ckpt-convert --weights-only leaves the optimizer out, ckpt-train --set finetune=true takes "
-    "the weights alone";
 
 bool IsMoment(std::string_view field) {
   return field == kMomentOfSgd || std::ranges::find(kMomentsOfAdam, field) != kMomentsOfAdam.end();
@@ -63,7 +60,7 @@ Result<OptimizerState> FindState(const CheckpointIndex& index, std::string_view 
       other.Add(Error(ErrorKind::kUnsupported,
                       "the optimizer keeps something that neither Adam nor SGD keeps")
                     .Tensor(tensor.key)
-                    .Hint(kLeaveOut));
+                    .Hint(kTakeWeightsAlone));
     }
   }
   if (!other.ok()) return other;
@@ -361,7 +358,7 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
       return Error(ErrorKind::kMissing,
                    "nothing says how often the optimizer has updated: its own state does not count")
           .Expected(key)
-          .Hint(kLeaveOut);
+          .Hint(kTakeWeightsAlone);
     }
     CKPT_ASSIGN_OR_RETURN(updates, ReadStoredInteger(source, key));
   }

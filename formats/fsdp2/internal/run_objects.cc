@@ -24,11 +24,6 @@ using megatron::PickleValue;
 
 bool IsFlat(const ChosenForms& forms) { return IsChosen(forms, kOptimizerOption, kFlat); }
 
-const Value* FindArg(const TrainingRun& run, std::string_view name) {
-  const auto found = std::ranges::find(run.args, name, &std::pair<std::string, Value>::first);
-  return found == run.args.end() ? nullptr : &found->second;
-}
-
 // What torch 2.15 keeps of a group. A run without schedule has `lr` alone.
 std::vector<ObjectField> TorchFields(const ParamGroup& group, const TrainingRun& run) {
   std::vector<ObjectField> fields;

@@ -231,8 +231,7 @@ Status CheckNeedNoFactor(const CheckpointIndex& index, const OptimizerTensors& t
           .Tensor(key)
           .Expected("float32 or bfloat16")
           .Actual(std::string(DTypeName(dtype)))
-          .Hint("ckpt-convert --weights-only leaves the optimizer out, ckpt-train --set "
-                "finetune=true takes the weights alone");
+          .Hint(std::string(kTakeWeightsAlone));
     }
   }
   return OkStatus();

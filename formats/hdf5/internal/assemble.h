@@ -28,7 +28,7 @@ struct Assembled {
   CheckpointIndex index;
   std::vector<PieceForm> forms;  // parallel to index.chunks()
   std::unordered_map<std::string, StoredObject> objects;
-  EntryPaths paths;  // of entries that did not stand on top
+  EntryPaths paths;      // of entries that did not stand on top
   bool is_ours = false;  // this program wrote the file
   bool is_part = false;  // and it only holds elements that another one shows
   // Of the text of kOriginName in the first file; of no bytes if there is none.

@@ -1,8 +1,6 @@
 #include "formats/hdf5/internal/held_path.h"
 
-#include <algorithm>
 #include <cstdint>
-#include <variant>
 
 #include <fmt/format.h>
 
@@ -20,15 +18,6 @@ constexpr std::string_view kCrc32 = "crc32";
 
 std::uint32_t ChecksumOf(const EntryPath& path) { return Crc32(AsBytes(FormatEntryPath(path))); }
 
-// What is saved is a mapping, so the first step is a key of it.
-bool IsPossible(const EntryPath& path) {
-  if (path.empty() || std::holds_alternative<std::int64_t>(path.front())) return false;
-  return std::ranges::none_of(path, [](const PathStep& step) {
-    const auto* const position = std::get_if<std::int64_t>(&step);
-    return position != nullptr && *position < 0;
-  });
-}
-
 }  // namespace
 
 std::string EncodePath(const EntryPath& path) {
@@ -44,13 +33,13 @@ Result<EntryPath> ParsePath(std::string_view text) {
   CKPT_ASSIGN_OR_RETURN(EntryPath path, ReadEntryPath(steps));
   CKPT_ASSIGN_OR_RETURN(const JsonCursor stored, document.root().At(kCrc32));
   CKPT_ASSIGN_OR_RETURN(const std::uint64_t crc32, stored.Uint64());
-  if (crc32 == ChecksumOf(path)) {
-    if (IsPossible(path)) return path;
-    return Error(ErrorKind::kBadMetadata, "no place in a mapping").Actual(FormatEntryPath(path));
+  if (const std::uint32_t actual = ChecksumOf(path); actual != crc32) {
+    return Error(ErrorKind::kChecksum, "the attribute path is damaged")
+        .Expected(fmt::format("CRC-32 {:08x}", crc32))
+        .Actual(fmt::format("{:08x}", actual));
   }
-  return Error(ErrorKind::kChecksum, "the attribute path is damaged")
-      .Expected(fmt::format("CRC-32 {:08x}", crc32))
-      .Actual(fmt::format("{:08x}", ChecksumOf(path)));
+  if (IsPlace(path)) return path;
+  return Error(ErrorKind::kBadMetadata, "no place in a mapping").Actual(FormatEntryPath(path));
 }
 
 }  // namespace ckpt::hdf5

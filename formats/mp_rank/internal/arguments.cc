@@ -6,6 +6,7 @@
 
 #include "core/json/json_reader.h"
 #include "core/layout/flatten_json.h"
+#include "core/training/weight_decay.h"
 #include "formats/megatron/buffer_layout.h"
 
 namespace ckpt::mp_rank {
@@ -25,14 +26,15 @@ class Reader {
     const std::int64_t* const number = value == nullptr ? nullptr : value->AsInt();
     return number == nullptr ? std::nullopt : std::optional(*number);
   }
+  // Null if it is absent.
+  [[nodiscard]] const layout::Value* Find(std::string_view name) const {
+    const auto found = members_.find(std::string(kState) + std::string(name));
+    return found == members_.end() ? nullptr : &found->second;
+  }
   [[nodiscard]] bool Flag(std::string_view name) const {
     const layout::Value* const value = Find(name);
     const bool* const flag = value == nullptr ? nullptr : value->AsBool();
     return flag != nullptr && *flag;
-  }
-  [[nodiscard]] bool Says(std::string_view name, std::string_view text) const {
-    const layout::Value* const value = Find(name);
-    return value != nullptr && value->AsText() != nullptr && *value->AsText() == text;
   }
   [[nodiscard]] bool HasNumber(std::string_view name) const {
     const layout::Value* const value = Find(name);
@@ -41,11 +43,6 @@ class Reader {
   [[nodiscard]] bool Has(std::string_view name) const { return Find(name) != nullptr; }
 
  private:
-  [[nodiscard]] const layout::Value* Find(std::string_view name) const {
-    const auto found = members_.find(std::string(kState) + std::string(name));
-    return found == members_.end() ? nullptr : &found->second;
-  }
-
   layout::Configuration members_;
 };
 
@@ -111,8 +108,8 @@ Result<Arguments> ReadArguments(const TorchSaveSource& file) {
   arguments.predicts_further = reader.Integer("mtp_num_layers").value_or(0) > 0;
   ReadBuckets(reader, arguments);
   arguments.decouples_rate = reader.HasNumber("decoupled_lr");
-  arguments.decays_qk_norms = reader.Flag("apply_wd_to_qk_layernorm") ||
-                              reader.Says("no_weight_decay_cond_type", "apply_wd_to_qk_layernorm");
+  arguments.decays_qk_norms =
+      DecaysQueryKeyNorms([&](std::string_view name) { return reader.Find(name); });
   arguments.divides_optimizer = reader.Flag("overlap_param_gather_with_optimizer_step");
   return arguments;
 }

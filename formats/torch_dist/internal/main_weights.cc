@@ -14,6 +14,7 @@
 #include "core/tensor/cast.h"
 #include "core/tensor/dtype.h"
 #include "core/tensor/shape.h"
+#include "core/training/run_format.h"
 
 namespace ckpt::torch_dist {
 namespace {
@@ -53,9 +54,10 @@ Status LowerHalf(const std::string& key) {
                "the optimizer stored the lower halves of exact weights alone")
       .Tensor(key)
       .Expected("float32 that rounds to the weight")
-      .Actual("integers of 16 bits, as Transformer Engine keeps them with "
-              "use_precision_aware_optimizer")
-      .Hint(std::string(kWeightsAlone));
+      .Actual(
+          "integers of 16 bits, as Transformer Engine keeps them with "
+          "use_precision_aware_optimizer")
+      .Hint(std::string(kTakeWeightsAlone));
 }
 
 }  // namespace
@@ -73,9 +75,7 @@ Status CheckAreExact(const CheckpointSource& source,
     if (!is_comparable) continue;
     CKPT_ASSIGN_OR_RETURN(const Bytes exact_bytes, FirstElements(source, *exact));
     CKPT_ASSIGN_OR_RETURN(const Bytes weight_bytes, FirstElements(source, *weight));
-    if (AreLowerHalves(exact_bytes, weight_bytes)) {
-      return LowerHalf(key);
-    }
+    if (AreLowerHalves(exact_bytes, weight_bytes)) return LowerHalf(key);
     if (++compared == kComparedTensors) break;
   }
   return OkStatus();

@@ -4,17 +4,11 @@
 
 #include <map>
 #include <string>
-#include <string_view>
 
 #include "core/base/result.h"
 #include "core/checkpoint/source.h"
 
 namespace ckpt::torch_dist {
-
-// What helps where an optimizer cannot be understood.
-inline constexpr std::string_view kWeightsAlone =
-    "ckpt-convert --weights-only leaves the optimizer out, ckpt-train --set finetune=true takes the "
-    "weights alone";
 
 // With Megatron's `use_precision_aware_optimizer`, Transformer Engine may keep the lower 16 bits
 // alone of each exact weight, whose upper ones are the model's bfloat16. Megatron stores these as

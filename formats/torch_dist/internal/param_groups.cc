@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/training/run_format.h"
 #include "core/training/run_settings.h"
 #include "core/training/weight_decay.h"
 #include "formats/megatron/plain_pickle.h"
-#include "formats/torch_dist/internal/main_weights.h"
 #include "formats/torch_dist/internal/run_keys.h"
 #include "formats/torch_dist/internal/weight_key.h"
 
@@ -37,28 +37,13 @@ void WriteGroup(const ParamGroup& group, PickleWriter& pickle) {
   pickle.EndDict();
 }
 
-const layout::Value* FindArg(const TrainingRun& run, std::string_view name) {
-  const auto found = std::ranges::find(run.args, name, &megatron::NamedValues::value_type::first);
-  return found == run.args.end() ? nullptr : &found->second;
-}
-
 bool HasNumber(const TrainingRun& run, std::string_view name) {
   const layout::Value* const value = FindArg(run, name);
   return value != nullptr && (value->AsFloat() != nullptr || value->AsInt() != nullptr);
 }
 
-// By the flag, or by the word that stood for it in earlier versions.
-bool DecaysQueryKeyNorms(const TrainingRun& run) {
-  constexpr std::string_view kFlag = "apply_wd_to_qk_layernorm";
-  const layout::Value* const flag = FindArg(run, kFlag);
-  if (flag != nullptr && flag->AsBool() != nullptr && *flag->AsBool()) return true;
-  const layout::Value* const condition = FindArg(run, "no_weight_decay_cond_type");
-  return condition != nullptr && condition->AsText() != nullptr && *condition->AsText() == kFlag;
-}
-
-bool AreOneWithoutExperts(ParamGroup a, ParamGroup b) {
-  a.is_expert_parallel = b.is_expert_parallel = false;
-  return a == b;
+bool DecaysNorms(const TrainingRun& run) {
+  return DecaysQueryKeyNorms([&](std::string_view name) { return FindArg(run, name); });
 }
 
 bool SparesEmbeddings(const TrainingRun& run) {
@@ -98,7 +83,7 @@ void KeepTold(TrainingRun& run, Embeddings embeddings) {
       return !group.has_own_rate() && (group.wd_mult != 0) == decays;
     });
   };
-  if (DecaysQueryKeyNorms(run)) keep(of_decay(true), &IsQueryKeyNorm);
+  if (DecaysNorms(run)) keep(of_decay(true), &IsQueryKeyNorm);
   if (embeddings == Embeddings::kSpared) {
     keep(of_decay(false), [&](std::string_view name) {
       return name.find("embedding") != name.npos && !has_own_rate(name);
@@ -135,13 +120,13 @@ void ForgetGroupsOfOldSave(TrainingRun& run) {
 }
 
 Status CheckShapesTell(const TrainingRun& run, bool is_of_old_save) {
-  const bool tell = !DecaysQueryKeyNorms(run) && !(is_of_old_save && SparesEmbeddings(run));
+  const bool tell = !DecaysNorms(run) && !(is_of_old_save && SparesEmbeddings(run));
   if (tell || run.groups.size() < 2) return OkStatus();
   return Error(ErrorKind::kUnsupported,
                "an optimizer without moments does not say which parameters it has, and their "
                "groups do not follow from their shapes alone")
       .Tensor("args.apply_wd_to_qk_layernorm, args.embedding_init_method_std")
-      .Hint(std::string(kWeightsAlone));
+      .Hint(std::string(kTakeWeightsAlone));
 }
 
 }  // namespace ckpt::torch_dist

@@ -396,7 +396,7 @@ Status CheckIsKnown(const OptimizerTensors& tensors) {
   return Error(ErrorKind::kUnsupported, "the optimizer is neither Adam nor SGD")
       .Expected("exp_avg and exp_avg_sq")
       .Actual("exp_avg alone")
-      .Hint(std::string(kWeightsAlone));
+      .Hint(std::string(kTakeWeightsAlone));
 }
 
 }  // namespace

@@ -27,8 +27,8 @@ using testing::FailsWith;
 using testing::GoldenConfig;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::SizeIs;
 using testing::IsOk;
+using ::testing::SizeIs;
 using testing::With;
 
 Configuration Dense(const std::string& model_type) {
@@ -235,9 +235,9 @@ TEST(ModelArgs, OfOthersHaveMegatronsDefaults) {
 }
 
 TEST(ModelArgs, TellOfNumbersThatOtherNamesDoNotStandFor) {
-  const Configuration experts = ArgsOf(With(
-      Dense("qwen3_moe"),
-      {{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 8}}));
+  const Configuration experts =
+      ArgsOf(With(Dense("qwen3_moe"),
+                  {{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 8}}));
   EXPECT_THAT(CheckStoredAsOthersDo(ArgsOf(Dense("llama"))), IsOk());
   EXPECT_THAT(CheckStoredAsOthersDo(experts), IsOk());
   EXPECT_THAT(CheckStoredAsOthersDo({}), IsOk());

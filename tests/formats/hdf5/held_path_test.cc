@@ -44,9 +44,9 @@ TEST(HeldPathTest, RefusesWhatIsNoPlaceInAMapping) {
 TEST(HeldPathTest, RefusesWhatIsNoPath) {
   for (const char* text :
        {"", "[]", "{}", R"({"steps":[]})", R"({"steps":["a",0.5],"crc32":0})",
-        R"({"steps":["a",{"kex":1}],"crc32":0})",
-        R"({"steps":["a",{"key":1,"more":1}],"crc32":0})", R"({"steps":["a",null],"crc32":0})",
-        R"({"steps":"a","crc32":0})", R"({"steps":["a"],"crc32":"0"})"}) {
+        R"({"steps":["a",{"kex":1}],"crc32":0})", R"({"steps":["a",{"key":1,"more":1}],"crc32":0})",
+        R"({"steps":["a",null],"crc32":0})", R"({"steps":"a","crc32":0})",
+        R"({"steps":["a"],"crc32":"0"})"}) {
     EXPECT_THAT(ParsePath(text), FailsWith(ErrorKind::kBadMetadata)) << text;
   }
   EXPECT_THAT(ParsePath(R"({"steps":["a"],"crc32":0})"), FailsWith(ErrorKind::kChecksum));

@@ -231,18 +231,16 @@ TEST(ReadRunTest, NamesWhatDecaysOtherwiseThanItsShapeSays) {
     const auto stored = read(args, kNew);
     ASSERT_THAT(stored, IsOk());
     EXPECT_TRUE(stored->run.others_by_decay) << args;
-    EXPECT_THAT(
-        stored->run.group_of,
-        UnorderedElementsAre(Pair("decoder.layers.self_attention.q_layernorm.weight", 0)));
+    EXPECT_THAT(stored->run.group_of,
+                UnorderedElementsAre(Pair("decoder.layers.self_attention.q_layernorm.weight", 0)));
   }
   const std::string kEmbeddings = R"("embedding_init_method_std": 0.01)";
   const auto old = read(kEmbeddings, R"(, "is_decoupled_lr": false)");
   ASSERT_THAT(old, IsOk());
-  EXPECT_THAT(old->run.group_of,
-              UnorderedElementsAre(Pair("embedding.word_embeddings.weight", 1)));
+  EXPECT_THAT(old->run.group_of, UnorderedElementsAre(Pair("embedding.word_embeddings.weight", 1)));
   for (const auto& [args, more] :
-       {std::pair(kEmbeddings, kNew), std::pair(std::string(R"("embedding_init_method_std": null)"),
-                                                std::string()),
+       {std::pair(kEmbeddings, kNew),
+        std::pair(std::string(R"("embedding_init_method_std": null)"), std::string()),
         std::pair(std::string(R"("apply_wd_to_qk_layernorm": false)"), kNew)}) {
     const auto usual = read(args, more);
     ASSERT_THAT(usual, IsOk());
