@@ -218,6 +218,7 @@ class EntryWalk {
     std::size_t tensors_before;
     Children children;  // with a barren container among the values, once it was left
     std::size_t next;
+    std::size_t key_before;  // how long prefix_ was
   };
 
   // REQUIRES: a container.
@@ -238,12 +239,15 @@ class EntryWalk {
     const NodeId state = ModuleStateOf(node);
     CKPT_ASSIGN_OR_RETURN(Children children, EnterChildren(node, state));
     marks_[node] = Mark::kOpen;
+    const std::size_t key_before = prefix_.size();
+    if (!stack_.empty()) AppendElement(*ChildOfTop(), stack_.size() == 1, prefix_);
     stack_.push_back({.node = node,
                       .is_module = state != kNoNode,
                       .found_before = found_.size(),
                       .tensors_before = tensors_,
                       .children = std::move(children),
-                      .next = 0});
+                      .next = 0,
+                      .key_before = key_before});
     return OkStatus();
   }
 
@@ -262,6 +266,7 @@ class EntryWalk {
     if (has_values && (holds_entries || is_short)) CKPT_RETURN_IF_ERROR(AddValues(frame));
     const bool is_barren = found_.size() == frame.found_before;
     marks_[frame.node] = is_barren ? Mark::kBarren : Mark::kAgain;
+    prefix_.resize(frame.key_before);
     stack_.pop_back();
     if (is_barren) AddValueToParent();
     return OkStatus();
@@ -362,12 +367,12 @@ class EntryWalk {
 
   // `child`: of the container on top of the stack; null for the root.
   Status AddFound(NamedNode named, const Child* child) {
-    for (std::size_t depth = 0; depth < stack_.size(); ++depth) {
+    named.key = prefix_;
+    if (!stack_.empty()) AppendElement(*child, stack_.size() == 1, named.key);
+    for (std::size_t depth = 0; places_ == Places::kTell && depth < stack_.size(); ++depth) {
       const Frame& frame = stack_[depth];
       const bool is_last = depth + 1 == stack_.size();
-      const Child& step = is_last ? *child : frame.children.list[frame.next - 1];
-      AppendElement(step, depth == 0, named.key);
-      if (places_ == Places::kTell) AppendStep(step, depth, named.path);
+      AppendStep(is_last ? *child : frame.children.list[frame.next - 1], depth, named.path);
     }
     key_bytes_ += named.key.size() + named.path.size() * sizeof(PathStep);
     if (found_.size() == kMaxTensors || key_bytes_ > kMaxKeyBytes) {
@@ -389,6 +394,7 @@ class EntryWalk {
   std::vector<Known> is_module_state_;
   pickle::RepeatedKeys repeated_keys_;
   std::vector<Frame> stack_;
+  std::string prefix_;  // the key of the container on top
   std::vector<NamedNode> found_;
   std::size_t tensors_ = 0;  // that were found, and calls
   std::size_t num_values_ = 0;
