@@ -218,7 +218,9 @@ class EntryWalk {
     std::size_t tensors_before;
     Children children;  // with a barren container among the values, once it was left
     std::size_t next;
-    std::size_t key_before;  // how long prefix_ was
+
+    // REQUIRES: one was visited.
+    [[nodiscard]] const Child& Current() const { return children.list[next - 1]; }
   };
 
   // REQUIRES: a container.
@@ -239,15 +241,12 @@ class EntryWalk {
     const NodeId state = ModuleStateOf(node);
     CKPT_ASSIGN_OR_RETURN(Children children, EnterChildren(node, state));
     marks_[node] = Mark::kOpen;
-    const std::size_t key_before = prefix_.size();
-    if (!stack_.empty()) AppendElement(*ChildOfTop(), stack_.size() == 1, prefix_);
     stack_.push_back({.node = node,
                       .is_module = state != kNoNode,
                       .found_before = found_.size(),
                       .tensors_before = tensors_,
                       .children = std::move(children),
-                      .next = 0,
-                      .key_before = key_before});
+                      .next = 0});
     return OkStatus();
   }
 
@@ -266,8 +265,8 @@ class EntryWalk {
     if (has_values && (holds_entries || is_short)) CKPT_RETURN_IF_ERROR(AddValues(frame));
     const bool is_barren = found_.size() == frame.found_before;
     marks_[frame.node] = is_barren ? Mark::kBarren : Mark::kAgain;
-    prefix_.resize(frame.key_before);
     stack_.pop_back();
+    if (key_ends_.size() > stack_.size()) key_ends_.pop_back();
     if (is_barren) AddValueToParent();
     return OkStatus();
   }
@@ -290,8 +289,7 @@ class EntryWalk {
   // Where the walk is below the container on top; null at the root.
   [[nodiscard]] const Child* ChildOfTop() const {
     if (stack_.empty()) return nullptr;
-    const Frame& top = stack_.back();
-    return &top.children.list[top.next - 1];
+    return &stack_.back().Current();
   }
 
   void AddValueToParent() {
@@ -365,14 +363,25 @@ class EntryWalk {
     }
   }
 
+  // The key of the container on top of the stack. A container gets its key with the first entry
+  // that is named in it: keys are long where an object is built to make them so.
+  const std::string& KeyOfTop() {
+    key_.resize(key_ends_.empty() ? 0 : key_ends_.back());
+    for (std::size_t depth = key_ends_.size(); depth < stack_.size(); ++depth) {
+      if (depth > 0) AppendElement(stack_[depth - 1].Current(), depth == 1, key_);
+      key_ends_.push_back(key_.size());
+    }
+    return key_;
+  }
+
   // `child`: of the container on top of the stack; null for the root.
   Status AddFound(NamedNode named, const Child* child) {
-    named.key = prefix_;
+    named.key = KeyOfTop();
     if (!stack_.empty()) AppendElement(*child, stack_.size() == 1, named.key);
     for (std::size_t depth = 0; places_ == Places::kTell && depth < stack_.size(); ++depth) {
       const Frame& frame = stack_[depth];
       const bool is_last = depth + 1 == stack_.size();
-      AppendStep(is_last ? *child : frame.children.list[frame.next - 1], depth, named.path);
+      AppendStep(is_last ? *child : frame.Current(), depth, named.path);
     }
     key_bytes_ += named.key.size() + named.path.size() * sizeof(PathStep);
     if (found_.size() == kMaxTensors || key_bytes_ > kMaxKeyBytes) {
@@ -394,7 +403,8 @@ class EntryWalk {
   std::vector<Known> is_module_state_;
   pickle::RepeatedKeys repeated_keys_;
   std::vector<Frame> stack_;
-  std::string prefix_;  // the key of the container on top
+  std::string key_;                    // of the deepest container in key_ends_, and more
+  std::vector<std::size_t> key_ends_;  // where the keys of containers in stack_ end in it
   std::vector<NamedNode> found_;
   std::size_t tensors_ = 0;  // that were found, and calls
   std::size_t num_values_ = 0;
