@@ -27,12 +27,14 @@ Status OtherParameters::Finish() && {
   return std::move(named_);
 }
 
-OptimizerGroups::OptimizerGroups(const TrainingRun& run)
+OptimizerGroups::OptimizerGroups(const TrainingRun& run, EqualGroups equal)
     : are_all_named_(!run.group_of.empty() && !run.others_by_decay) {
   std::vector<std::size_t> position_of;  // parallel to the run's groups
   for (const ParamGroup& group : run.groups) {
-    const auto known = std::ranges::find_if(
-        groups_, [&](const ParamGroup& other) { return AreOneWithoutExperts(group, other); });
+    const auto known = std::ranges::find_if(groups_, [&](const ParamGroup& other) {
+      const bool stays = are_all_named_ && equal == EqualGroups::kApart && group == other;
+      return !stays && AreOneWithoutExperts(group, other);
+    });
     position_of.push_back(static_cast<std::size_t>(known - groups_.begin()));
     if (known == groups_.end()) groups_.push_back(group);
   }
@@ -41,8 +43,8 @@ OptimizerGroups::OptimizerGroups(const TrainingRun& run)
   }
 }
 
-Result<OptimizerGroups> OptimizerGroups::Of(const TrainingState& state) {
-  OptimizerGroups groups(state.run);
+Result<OptimizerGroups> OptimizerGroups::Of(const TrainingState& state, EqualGroups equal) {
+  OptimizerGroups groups(state.run, equal);
   if (state.moments.empty()) {
     groups.named_.clear();  // no tensor has a name to be known by
   } else if (!groups.named_.empty()) {
@@ -58,7 +60,7 @@ Result<OptimizerGroups> OptimizerGroups::Of(const TrainingState& state) {
 
 Result<OptimizerGroups> OptimizerGroups::KnownToReaders(TrainingRun run, const RunFormat& format) {
   if (format.forget_groups != nullptr) format.forget_groups(run);
-  OptimizerGroups groups(run);
+  OptimizerGroups groups(run, EqualGroups::kOne);
   if (!groups.are_all_named_) CKPT_RETURN_IF_ERROR(groups.TellApartByDecay());
   return groups;
 }

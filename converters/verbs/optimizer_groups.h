@@ -31,13 +31,20 @@ class OtherParameters {
   std::size_t count_ = 0;
 };
 
+// What becomes of groups with the same settings.
+enum class EqualGroups : std::uint8_t {
+  kOne,    // so that a tensor may be made of parameters of several
+  kApart,  // as the run has them, where it names their parameters
+};
+
 // Groups that differ only in whether their parameters are experts are one.
 class OptimizerGroups {
  public:
   // Parameters whose groups the run does not name are in those that Megatron puts them in: biases
   // and all other vectors decay less than matrices. Errors: kUnsupported (more groups than can be
   // told apart in this way).
-  static Result<OptimizerGroups> Of(const TrainingState& state);
+  static Result<OptimizerGroups> Of(const TrainingState& state,
+                                    EqualGroups equal = EqualGroups::kOne);
 
   // What a reader takes for them once `format` has stored `run`, which names all parameters by
   // their names there. Errors: kUnsupported (as above).
@@ -60,7 +67,7 @@ class OptimizerGroups {
   [[nodiscard]] std::size_t Find(const std::string& name, std::size_t num_dims) const;
 
  private:
-  explicit OptimizerGroups(const TrainingRun& run);
+  OptimizerGroups(const TrainingRun& run, EqualGroups equal);
   // The groups of all that is not named.
   Status TellApartByDecay();
   // The group of a stored tensor. A parameter that is stored in parts has their names without the

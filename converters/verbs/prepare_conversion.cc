@@ -149,6 +149,7 @@ Result<std::optional<TrainingState>> FindRun(Storage& storage, const ConvertOpti
   if (!IsStoredAs(*model.checkpoint, *form->run)) {
     std::ranges::copy(state.warnings, std::back_inserter(prepared.warnings));
   }
+  std::ranges::copy(state.assumptions, std::back_inserter(prepared.warnings));
   prepared.is_run = true;
   return std::optional(std::move(state));
 }

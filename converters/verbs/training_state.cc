@@ -106,7 +106,10 @@ Result<TrainingState> UnderstandTrainingState(Storage& storage,
   state.objects = std::move(stored->decoded);
   state.unread = std::move(stored->unread);
   state.warnings = std::move(stored->warnings);
-  for (Problem& warning : state.warnings) warning.file = file;
+  state.assumptions = std::move(stored->assumptions);
+  for (auto* const problems : {&state.warnings, &state.assumptions}) {
+    for (Problem& problem : *problems) problem.file = file;
+  }
   state.said = std::move(stored->said);
   state.run = std::move(stored->run);
   state.args.insert(state.run.args.begin(), state.run.args.end());

@@ -34,6 +34,7 @@ struct TrainingState {
   std::set<std::string> main_weights;  // those of `tensors` that are exact weights
   std::vector<UnreadMember> unread;    // of `objects`
   std::vector<Problem> warnings;       // as in StoredRun
+  std::vector<Problem> assumptions;    // as in StoredRun
   SettingNames said;                   // as in StoredRun
 };
 

@@ -49,11 +49,17 @@ struct ParamGroup {
   // (decoupled_lr): that it is so, or that the group's rate is not the run's.
   bool is_decoupled_lr = false;
   bool default_config = true;
+  // What else the checkpoint says of the group, sorted: members that belong to another program's
+  // optimizer or schedule. They go along.
+  std::vector<std::pair<std::string, layout::Value>> others = {};
 
   [[nodiscard]] bool has_own_rate() const { return is_decoupled_lr || !default_config; }
 
   friend bool operator==(const ParamGroup&, const ParamGroup&) = default;
 };
+
+// Whether a member of a torch group says how an update is computed, and not what it is.
+[[nodiscard]] bool IsHowComputed(std::string_view member);
 
 // Whether they differ at most in whether their parameters are experts.
 [[nodiscard]] bool AreOneWithoutExperts(ParamGroup a, ParamGroup b);
@@ -130,13 +136,13 @@ struct OptimizerTensors {
 // Names of settings (core/training/run_settings.h).
 using SettingNames = std::set<std::string, std::less<>>;
 
-// A run as a checkpoint holds it.
 // What lies in an object beside a run, such as a program's own state.
 struct UnreadMember {
   std::string where;
   std::uint64_t bytes = 0;  // of its tensors
 };
 
+// A run as a checkpoint holds it.
 struct StoredRun : OptimizerTensors {
   TrainingRun run = {};
   // Keys of the objects, or how they begin, that `run` was read from.
@@ -147,8 +153,12 @@ struct StoredRun : OptimizerTensors {
   std::vector<UnreadMember> unread = {};
   // What who takes `run` to another format, or goes on with it, should tell.
   std::vector<Problem> warnings = {};
+  // The same of who stores `run` in its own format: what was taken for granted.
+  std::vector<Problem> assumptions = {};
   // What of the settings of `run` the checkpoint says. The others are defaults, or follow from these.
   SettingNames said = {};
+  // Whether Adam's weight decay is decoupled, as its groups say it; nothing: they do not.
+  std::optional<bool> decouples_decay = {};
 };
 
 }  // namespace ckpt

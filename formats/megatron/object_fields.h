@@ -15,9 +15,9 @@
 
 namespace ckpt::megatron {
 
-// The last part of a key, which many keys have, and the pickle of the object under it.
+// The last part of a key, and the pickle of the object under it.
 struct ObjectField {
-  std::string_view name;
+  std::string name;
   Bytes pickle;
 };
 
@@ -26,20 +26,21 @@ struct AddFields {
   std::vector<ObjectField>& fields;
 
   void operator()(std::string_view name, const auto& value) const {
-    fields.push_back({name, PickleValue(value)});
+    fields.push_back({std::string(name), PickleValue(value)});
   }
 };
 
 [[nodiscard]] std::vector<ObjectField> ScheduleFields(const RunSchedule& schedule);
 
 // The fields behind one prefix, to be read.
-class ObjectFields final : public StoredSettings {
+class ObjectFields : public StoredSettings {
  public:
   // REQUIRES: `source` outlives this.
   ObjectFields(const CheckpointSource& source, std::string_view prefix)
       : source_(source), prefix_(prefix) {}
 
   [[nodiscard]] bool Has(std::string_view name) const override;
+  [[nodiscard]] std::vector<std::string> Names() const override;  // those without a dot
   [[nodiscard]] std::string Where(std::string_view name) const override;
 
  protected:

@@ -1,11 +1,15 @@
 #include "formats/megatron/stored_settings.h"
 
+#include <algorithm>
 #include <cmath>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "core/json/json_reader.h"
 #include "core/layout/find_value.h"
+#include "core/training/run_format.h"
 #include "core/training/run_settings.h"
 
 namespace ckpt::megatron {
@@ -51,6 +55,95 @@ struct ReadEach {
     if (stored.Has(name)) said.insert(fmt::format("{}{}", prefix, name));
   }
 };
+
+// Collects the names of the settings that it visits.
+struct NameEach {
+  std::set<std::string, std::less<>>& names;
+
+  void operator()(std::string_view name, const auto& /*setting*/) const { names.emplace(name); }
+};
+
+// Names that earlier versions of Megatron gave to settings of the schedule.
+struct EarlierName {
+  std::string_view name;
+  std::string_view now;
+  Status (*read)(const StoredSettings& stored, std::string_view name, RunSchedule& schedule);
+};
+
+template <auto kMember>
+Status ReadInto(const StoredSettings& stored, std::string_view name, RunSchedule& schedule) {
+  return stored.Read(name, schedule.*kMember);
+}
+
+constexpr std::array<EarlierName, 7> kEarlierNames = {
+    {{"start_lr", "max_lr", &ReadInto<&RunSchedule::max_lr>},
+     {"warmup_iter", "lr_warmup_steps", &ReadInto<&RunSchedule::lr_warmup_steps>},
+     {"warmup_steps", "lr_warmup_steps", &ReadInto<&RunSchedule::lr_warmup_steps>},
+     {"end_iter", "lr_decay_steps", &ReadInto<&RunSchedule::lr_decay_steps>},
+     {"decay_steps", "lr_decay_steps", &ReadInto<&RunSchedule::lr_decay_steps>},
+     {"decay_style", "lr_decay_style", &ReadInto<&RunSchedule::lr_decay_style>},
+     {"num_iters", "num_steps", &ReadInto<&RunSchedule::num_steps>}}};
+
+// Members of a group that are read elsewhere, or checked.
+constexpr std::array<std::string_view, 7> kUnderstood = {
+    "amsgrad", "maximize", "bias_correction", "decoupled_weight_decay",
+    "step",    "params",   "initial_lr"};
+
+// What torch's optimizers have in a group unless they are told otherwise.
+bool IsDefault(std::string_view name, const layout::Value& value) {
+  if (name == "foreach" || name == "fused") return value.is_null();
+  return IsHowComputed(name) && value == layout::Value(false);
+}
+
+Status ReadDecoupling(const StoredSettings& stored, StoredRun& into) {
+  constexpr std::string_view kName = "decoupled_weight_decay";
+  if (!stored.Has(kName)) return OkStatus();
+  bool decouples = into.decouples_decay.value_or(true);
+  CKPT_RETURN_IF_ERROR(stored.Read(kName, decouples));
+  if (into.decouples_decay.value_or(decouples) != decouples) {
+    return Error(ErrorKind::kUnsupported,
+                 "weight decay is decoupled in one group of the optimizer and not in another")
+        .Tensor(stored.Where(kName))
+        .Hint(std::string(kTakeWeightsAlone));
+  }
+  into.decouples_decay = decouples;
+  return OkStatus();
+}
+
+Status ReadOptimizer(const StoredSettings& stored, ParamGroup& group, StoredRun& into) {
+  CKPT_RETURN_IF_ERROR(CheckFlags(stored));
+  if (stored.Has("momentum")) group.sgd.emplace();
+  if (!group.sgd) CKPT_RETURN_IF_ERROR(ReadDecoupling(stored, into));
+  ReadEach read = {stored, kOfGroups, into.said};
+  VisitOptimizer(group, read);
+  return read.status;
+}
+
+// Whatever the group has beside the settings of `known`.
+Status ReadOthers(const StoredSettings& stored, const std::set<std::string, std::less<>>& known,
+                  ParamGroup& group, SettingNames& said) {
+  for (const std::string& name : stored.Names()) {
+    const bool is_understood = std::ranges::find(kUnderstood, name) != kUnderstood.end();
+    if (is_understood || known.contains(name)) continue;
+    layout::Value value;
+    CKPT_RETURN_IF_ERROR(stored.Read(name, value));
+    if (IsDefault(name, value)) continue;
+    said.insert(fmt::format("{}{}", kOfGroups, name));
+    group.others.emplace_back(name, std::move(value));
+  }
+  return OkStatus();
+}
+
+// A number, a truth value or a text; nothing for others.
+std::optional<layout::Value> ScalarIn(const JsonCursor& value) {
+  if (const Result<bool> flag = value.Bool(); flag.ok()) return layout::Value(*flag);
+  if (const Result<std::int64_t> number = value.Int64(); number.ok()) {
+    return layout::Value(*number);
+  }
+  if (const Result<double> number = value.Double(); number.ok()) return layout::Value(*number);
+  if (Result<std::string> text = value.Text(); text.ok()) return layout::Value(*std::move(text));
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -101,6 +194,24 @@ Status StoredSettings::Read(std::string_view name, std::vector<std::string>& int
   });
 }
 
+Status StoredSettings::Read(std::string_view name, layout::Value& into) const {
+  return ReadAs(name, into, [](const JsonCursor& value) -> Result<layout::Value> {
+    if (auto scalar = ScalarIn(value)) return *std::move(scalar);
+    layout::Value::List list;
+    bool is_list = value.kind() == JsonKind::kArray;
+    if (is_list) {
+      CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, value.Items());
+      for (const JsonCursor& item : items) {
+        auto scalar = ScalarIn(item);
+        is_list = is_list && scalar.has_value();
+        list.push_back(std::move(scalar).value_or(layout::Value()));
+      }
+    }
+    if (is_list) return layout::Value(std::move(list));
+    return Error(ErrorKind::kUnsupported, "a setting of the optimizer is no plain value");
+  });
+}
+
 Result<std::int64_t> CountOf(double number, std::string_view tensor) {
   constexpr double kMost = 9007199254740992.0;  // 2^53
   if (number >= 0 && number <= kMost && std::floor(number) == number) {
@@ -117,18 +228,43 @@ Result<std::int64_t> CountOf(const JsonCursor& value, std::string_view tensor) {
   return CountOf(number, tensor);
 }
 
-Status ReadGroup(const StoredSettings& stored, ParamGroup& group, SettingNames& said) {
+Status ReadTorchGroup(const StoredSettings& stored, ParamGroup& group, StoredRun& into) {
+  CKPT_RETURN_IF_ERROR(ReadOptimizer(stored, group, into));
+  // Others than Adam keep the same moments: RAdam.
+  if (!group.sgd && !stored.Has("amsgrad") && !stored.Has("bias_correction")) {
+    return Error(ErrorKind::kUnsupported, "nothing says that the optimizer is Adam or AdamW")
+        .Tensor(stored.Where("amsgrad"))
+        .Expected("amsgrad, or bias_correction, as each of their groups has it")
+        .Hint(std::string(kTakeWeightsAlone));
+  }
+  std::set<std::string, std::less<>> known;
+  VisitOptimizer(std::as_const(group), NameEach{known});
+  return ReadOthers(stored, known, group, into.said);
+}
+
+Status ReadGroup(const StoredSettings& stored, ParamGroup& group, StoredRun& into) {
+  CKPT_RETURN_IF_ERROR(ReadAddedSettings(stored, group, into.said));
+  CKPT_RETURN_IF_ERROR(ReadOptimizer(stored, group, into));
+  std::set<std::string, std::less<>> known;
+  VisitGroup(std::as_const(group), NameEach{known});
+  VisitOptimizer(std::as_const(group), NameEach{known});
+  return ReadOthers(stored, known, group, into.said);
+}
+
+Status ReadAddedSettings(const StoredSettings& stored, ParamGroup& group, SettingNames& said) {
   ReadEach read = {stored, kOfGroups, said};
   VisitGroup(group, read);
   return read.status;
 }
 
-Status ReadOptimizer(const StoredSettings& stored, ParamGroup& group, SettingNames& said) {
-  CKPT_RETURN_IF_ERROR(CheckFlags(stored));
-  if (stored.Has("momentum")) group.sgd.emplace();
-  ReadEach read = {stored, kOfGroups, said};
-  VisitOptimizer(group, read);
-  return read.status;
+std::vector<std::pair<std::string, layout::Value>> OthersOf(const ParamGroup& group) {
+  std::set<std::string, std::less<>> own;
+  VisitGroup(group, NameEach{own});
+  std::vector<std::pair<std::string, layout::Value>> others;
+  for (const auto& other : group.others) {
+    if (!own.contains(other.first) && !IsHowComputed(other.first)) others.push_back(other);
+  }
+  return others;
 }
 
 SgdSettings SgdOf(const layout::Configuration& args) {
@@ -136,10 +272,45 @@ SgdSettings SgdOf(const layout::Configuration& args) {
   return {.momentum = layout::FindFloat(args, "sgd_momentum").value_or(kDefault)};
 }
 
-Status ReadSchedule(const StoredSettings& stored, RunSchedule& schedule, SettingNames& said) {
-  ReadEach read = {stored, kOfSchedule, said};
+Status ReadSchedule(const StoredSettings& stored, StoredRun& into) {
+  RunSchedule& schedule = into.run.schedule;
+  std::set<std::string, std::less<>> known;
+  for (const EarlierName& earlier : kEarlierNames) {
+    known.emplace(earlier.name);
+    if (!stored.Has(earlier.name)) continue;
+    CKPT_RETURN_IF_ERROR(earlier.read(stored, earlier.name, schedule));
+    into.said.insert(fmt::format("{}{}", kOfSchedule, earlier.now));
+  }
+  ReadEach read = {stored, kOfSchedule, into.said};
   VisitSchedule(schedule, read);
-  return read.status;
+  CKPT_RETURN_IF_ERROR(std::move(read.status));
+  VisitSchedule(std::as_const(schedule), NameEach{known});
+  for (const std::string& name : stored.Names()) {
+    if (!known.contains(name)) into.unread.push_back({stored.Where(name), 0});
+  }
+  return OkStatus();
+}
+
+void KeepGroupsSettings(TrainingRun& run) {
+  double weight_decay = 0;
+  for (const ParamGroup& group : run.groups) {
+    weight_decay = std::max(weight_decay, group.weight_decay);
+  }
+  if (!run.groups.empty()) run.schedule.max_lr = run.groups.front().max_lr;
+  run.schedule.start_wd = run.schedule.end_wd = weight_decay;
+}
+
+void SettleDecoupling(StoredRun& into) {
+  constexpr std::string_view kName = "decoupled_weight_decay";
+  if (!into.decouples_decay) return;
+  const layout::Value value = *into.decouples_decay;
+  auto& args = into.run.args;
+  const auto found = std::ranges::find(args, kName, &std::pair<std::string, layout::Value>::first);
+  if (found != args.end()) {
+    found->second = value;
+  } else if (!*into.decouples_decay) {  // Megatron's argument is true unless it is said
+    args.emplace_back(kName, value);
+  }
 }
 
 }  // namespace ckpt::megatron

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/result.h"
@@ -25,6 +26,8 @@ class StoredSettings {
 
   // Whether there is such a setting, which may be None.
   [[nodiscard]] virtual bool Has(std::string_view name) const = 0;
+  // All of them, sorted.
+  [[nodiscard]] virtual std::vector<std::string> Names() const = 0;
   // Where the checkpoint keeps it, for errors.
   [[nodiscard]] virtual std::string Where(std::string_view name) const = 0;
 
@@ -36,6 +39,7 @@ class StoredSettings {
   Status Read(std::string_view name, std::string& into) const;
   Status Read(std::string_view name, std::array<double, 2>& into) const;  // a tuple
   Status Read(std::string_view name, std::vector<std::string>& into) const;
+  Status Read(std::string_view name, layout::Value& into) const;  // a plain one, or a list of them
 
  protected:
   using TakeValue = std::function<Status(const JsonCursor& value)>;
@@ -52,16 +56,32 @@ Result<std::int64_t> CountOf(double number, std::string_view tensor);
 // A number that is a count, stored in either way.
 Result<std::int64_t> CountOf(const JsonCursor& value, std::string_view tensor);
 
-// Each of these adds the names of what is stored to `said` (StoredRun::said).
+// Each of these adds the names of what is stored to `into.said`. Errors of all: those of
+// StoredSettings::Read.
 
-// What Megatron adds to a parameter group of torch.
-Status ReadGroup(const StoredSettings& stored, ParamGroup& group, SettingNames& said);
+// A parameter group of torch: the settings of SGD, which has a momentum, or of Adam, and whatever
+// else it has. Errors: kUnsupported (the optimizer is another one, or does what a run cannot say).
+Status ReadTorchGroup(const StoredSettings& stored, ParamGroup& group, StoredRun& into);
 
-// The settings of SGD, which has a momentum, or of Adam. Errors: kUnsupported (the optimizer does
-// what a run cannot say), those of StoredSettings::Read.
-Status ReadOptimizer(const StoredSettings& stored, ParamGroup& group, SettingNames& said);
+// The same with what Megatron adds.
+Status ReadGroup(const StoredSettings& stored, ParamGroup& group, StoredRun& into);
 
-Status ReadSchedule(const StoredSettings& stored, RunSchedule& schedule, SettingNames& said);
+// What Megatron adds to a group, alone.
+Status ReadAddedSettings(const StoredSettings& stored, ParamGroup& group, SettingNames& said);
+
+// Under the names of any version of Megatron. What else it has is noted in `into.unread`.
+Status ReadSchedule(const StoredSettings& stored, StoredRun& into);
+
+// Where the checkpoint stores no schedule: the rate and the decay stay what the groups say.
+void KeepGroupsSettings(TrainingRun& run);
+
+// The groups of a run load with the optimizer, so what they say of the decay counts, and not its
+// argument.
+void SettleDecoupling(StoredRun& into);
+
+// What else a group of Megatron gets (ParamGroup::others): not how torch computes an update, nor
+// what Megatron has a setting of its own for.
+[[nodiscard]] std::vector<std::pair<std::string, layout::Value>> OthersOf(const ParamGroup& group);
 
 // Those of a group of SGD that has Adam's, as earlier versions of this program stored it.
 [[nodiscard]] SgdSettings SgdOf(const layout::Configuration& args);

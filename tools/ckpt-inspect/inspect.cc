@@ -1,12 +1,14 @@
 #include "tools/ckpt-inspect/inspect.h"
 
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include <CLI/CLI.hpp>
@@ -30,7 +32,9 @@ constexpr std::size_t kMaxTalk = 20;  // findings that other verbs print; `verif
 // With a tolerance that is no number, or no end, everything would be equal or nothing.
 std::string RefuseTolerance(const std::string& word) {
   double value = 0;
-  const bool is_number = CLI::detail::lexical_cast(word, value);
+  const char* const end = word.data() + word.size();
+  const auto [after, error] = std::from_chars(word.data(), end, value);
+  const bool is_number = error == std::errc{} && after == end;
   return is_number && std::isfinite(value) && value >= 0 ? "" : "a tolerance is a number >= 0";
 }
 

@@ -179,6 +179,9 @@ Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSetti
       tell(fmt::format("{}: {}; here lr={}", warning.file, warning.message,
                        trainer.config().schedule.max_lr));
     }
+    for (const Problem& assumed : state->assumptions) {
+      tell(fmt::format("{}: {}; {}", assumed.file, assumed.message, assumed.hint));
+    }
   }
   if (run.state_digest && !state->weights.manifest) {
     tell(fmt::format("{} has no {}, so its bytes were not checked; --prove checks them",

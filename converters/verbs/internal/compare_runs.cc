@@ -205,6 +205,9 @@ Settings SettingsOf(const ParamGroup& group) {
   Settings settings;
   VisitGroup(group, ListSettings{kOfGroups, settings});
   VisitOptimizer(group, ListSettings{kOfGroups, settings});
+  for (const auto& [name, value] : group.others) {
+    settings.emplace(fmt::format("{}{}", kOfGroups, name), value);
+  }
   return settings;
 }
 

@@ -226,7 +226,12 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
   if (!target.run->keeps_padding) {
     std::erase_if(run.args, [](const auto& arg) { return arg.first == "padded_vocab_size"; });
   }
-  CKPT_ASSIGN_OR_RETURN(const OptimizerGroups groups, OptimizerGroups::Of(state));
+  // A program asks for as many groups as it stored.
+  const bool keeps_groups =
+      target.run->forget_groups == nullptr && IsStoredAs(*state.weights.checkpoint, *target.run);
+  CKPT_ASSIGN_OR_RETURN(
+      const OptimizerGroups groups,
+      OptimizerGroups::Of(state, keeps_groups ? EqualGroups::kApart : EqualGroups::kOne));
   run.groups = groups.groups();
   CKPT_ASSIGN_OR_RETURN(run.group_of, GroupParameters(state, groups, target, view));
   run.others_by_decay = false;

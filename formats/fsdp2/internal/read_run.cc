@@ -15,13 +15,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/base/endian.h"
 #include "core/base/quote.h"
 #include "core/base/warning.h"
 #include "core/checkpoint/read.h"
 #include "core/layout/find_value.h"
 #include "core/training/run_settings.h"
 #include "core/training/stored_values.h"
+#include "formats/fsdp2/internal/read_groups.h"
 #include "formats/fsdp2/internal/run_keys.h"
 #include "formats/megatron/object_fields.h"
 #include "formats/megatron/schedule.h"
@@ -117,151 +117,20 @@ Result<std::optional<std::int64_t>> ReadSteps(const CheckpointSource& source,
   return updates;
 }
 
-// `prefix` is that of torch's settings, `rest` that of what torch does not keep; empty: none is
-// stored.
-Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& prefix,
-                             const std::string& rest, SettingNames& said) {
-  const ObjectFields fields(source, prefix);
-  ParamGroup group;
-  CKPT_RETURN_IF_ERROR(megatron::ReadOptimizer(fields, group, said));
-  // A rate may be a tensor, so that a captured graph can read it.
-  const auto read_rate = [&](std::string_view name, std::string_view setting,
-                             double& rate) -> Status {
-    const GlobalTensor* const tensor = source.index().FindTensor(fmt::format("{}{}", prefix, name));
-    if (tensor == nullptr && !fields.Has(name)) return OkStatus();
-    said.insert(fmt::format("{}{}", kOfGroups, setting));
-    if (tensor == nullptr) return fields.Read(name, rate);
-    CKPT_ASSIGN_OR_RETURN(rate, ReadStoredNumber(source, *tensor));
-    return OkStatus();
-  };
-  CKPT_RETURN_IF_ERROR(read_rate("lr", "lr", group.lr));
-  group.max_lr = group.lr;
-  CKPT_RETURN_IF_ERROR(read_rate("initial_lr", "max_lr", group.max_lr));
-  if (rest.empty()) return group;
-  CKPT_RETURN_IF_ERROR(megatron::ReadGroup(ObjectFields(source, rest), group, said));
-  return group;
-}
-
-struct Groups {
-  std::vector<ParamGroup> groups;
-  std::vector<std::pair<std::string, std::size_t>> group_of;
-  std::string settings;  // prefix of the first group's
-  SettingNames said;
-};
-
-std::string OwnPrefix(std::string_view number) { return fmt::format("{}{}.", kRunGroups, number); }
-
-// Whether a group's rest is stored.
-bool HasRest(const CheckpointSource& source, std::string_view number) {
-  return ObjectFields(source, OwnPrefix(number)).Has("wd_mult");
-}
-
-// Groups by number, each with the names of its parameters.
-Result<Groups> ReadNumbered(const CheckpointSource& source, const std::string& base,
-                            const std::set<std::string>& numbers) {
-  std::vector<std::string> sorted(numbers.begin(), numbers.end());
-  std::ranges::sort(sorted, {},
-                    [](const std::string& number) { return std::pair(number.size(), number); });
-  Groups all;
-  std::set<std::string> seen;
-  for (const std::string& number : sorted) {
-    const std::string prefix = fmt::format("{}{}.", base, number);
-    CKPT_ASSIGN_OR_RETURN(
-        ParamGroup group,
-        ReadGroup(source, prefix, HasRest(source, number) ? OwnPrefix(number) : "", all.said));
-    std::vector<std::string> names;
-    Status read = ObjectFields(source, prefix).Read(kParams, names);
-    if (!read.ok()) {
-      return std::move(read).Hint(
-          "parameters are numbered, as in an optimizer's own state_dict: save what "
-          "torch.distributed.checkpoint.state_dict.get_state_dict returns");
-    }
-    for (std::string& name : names) {
-      if (!seen.insert(name).second) {
-        return Error(ErrorKind::kBadMetadata, "a parameter is in two groups of the optimizer")
-            .Tensor(fmt::format("{}{}", prefix, kParams))
-            .Actual(Quote(name));
-      }
-      all.group_of.emplace_back(std::move(name), all.groups.size());
-    }
-    if (all.groups.empty()) all.settings = prefix;
-    all.groups.push_back(group);
-  }
-  return all;
-}
-
-// Settings under the name of every parameter. Those of equal settings are one group.
-Result<Groups> ReadFlat(const CheckpointSource& source, const std::string& base,
-                        const std::set<std::string>& parameters) {
-  std::map<std::string, std::string> rest_of;
-  for (std::size_t g = 0; HasRest(source, std::to_string(g)); ++g) {
-    const std::string prefix = OwnPrefix(std::to_string(g));
-    std::vector<std::string> names;
-    CKPT_RETURN_IF_ERROR(ObjectFields(source, prefix).Read(kParams, names));
-    for (const std::string& name : names) rest_of[name] = prefix;
-  }
-  Groups all;
-  for (const std::string& parameter : parameters) {
-    const std::string prefix = fmt::format("{}{}.", base, parameter);
-    CKPT_ASSIGN_OR_RETURN(const ParamGroup group,
-                          ReadGroup(source, prefix, rest_of[parameter], all.said));
-    const auto found = std::ranges::find(all.groups, group);
-    all.group_of.emplace_back(parameter, static_cast<std::size_t>(found - all.groups.begin()));
-    if (all.groups.empty()) all.settings = prefix;
-    if (found == all.groups.end()) all.groups.push_back(group);
-  }
-  return all;
-}
-
-Result<Groups> ReadGroups(const CheckpointSource& source, const std::string& optimizer) {
-  std::set<std::string> owners;
-  const auto add = [&](std::string_view text) {
-    const auto key = ParseOptimizerKey(text);
-    if (key && key->optimizer == optimizer && key->section == kGroups) owners.emplace(key->owner);
-  };
-  for (const ObjectEntry& object : source.index().objects()) add(object.key);
-  for (const GlobalTensor& tensor : source.index().tensors()) add(tensor.key);
-  const std::string base = fmt::format("{}{}", optimizer, kGroups);
-  if (owners.empty()) {
-    return Error(ErrorKind::kMissing, "nothing says the settings of the optimizer")
-        .Expected(fmt::format("objects {}*", base));
-  }
-  const bool are_numbered = std::ranges::all_of(owners, &IsNumber);
-  return are_numbered ? ReadNumbered(source, base, owners) : ReadFlat(source, base, owners);
-}
-
-// Torch has no factor for a group's decay: where some groups decay and others do not, these are it.
-void TellDecayApart(const CheckpointSource& source, std::vector<ParamGroup>& groups) {
-  if (HasRest(source, "0")) return;
-  const bool any_decays =
-      std::ranges::any_of(groups, [](const ParamGroup& group) { return group.weight_decay != 0; });
-  for (ParamGroup& group : groups) {
-    group.wd_mult = any_decays && group.weight_decay == 0 ? 0 : 1;
-  }
-}
-
 // The optimizer's settings as arguments, for a run that stores none.
-Result<Configuration> ArgsOf(const CheckpointSource& source, const Groups& groups) {
-  const ObjectFields fields(source, groups.settings);
-  const ParamGroup& first = groups.groups.front();
-  double weight_decay = 0;
-  for (const ParamGroup& group : groups.groups) {
-    weight_decay = std::max(weight_decay, group.weight_decay);
-  }
+Configuration ArgsOf(const StoredRun& stored) {
+  const ParamGroup& first = stored.run.groups.front();
   Configuration args = {{"optimizer", first.sgd ? "sgd" : "adam"},
                         {"lr", first.max_lr},
-                        {"weight_decay", weight_decay}};
+                        {"weight_decay", LargestDecay(stored.run.groups)}};
   if (first.sgd) {
     args["sgd_momentum"] = first.sgd->momentum;
     return args;
   }
-  // Before torch 2.8 AdamW said nothing of it.
-  bool is_decoupled = true;
-  CKPT_RETURN_IF_ERROR(fields.Read("decoupled_weight_decay", is_decoupled));
   args["adam_beta1"] = first.betas[0];
   args["adam_beta2"] = first.betas[1];
   args["adam_eps"] = first.eps;
-  args["decoupled_weight_decay"] = is_decoupled;
+  args["decoupled_weight_decay"] = stored.decouples_decay.value_or(true);
   return args;
 }
 
@@ -280,8 +149,7 @@ Status ReadOwnProgress(const CheckpointSource& source, const Configuration& args
   if (const auto seed = layout::FindInt(args, "seed")) {
     run.seed = static_cast<std::uint64_t>(*seed);
   }
-  CKPT_RETURN_IF_ERROR(
-      megatron::ReadSchedule(ObjectFields(source, kRunSchedule), run.schedule, into.said));
+  CKPT_RETURN_IF_ERROR(megatron::ReadSchedule(ObjectFields(source, kRunSchedule), into));
   const std::string position = fmt::format("{}num_steps", kRunSchedule);
   CKPT_ASSIGN_OR_RETURN(run.schedule.num_steps, ReadStoredInteger(source, position));
   if (detail == RunDetail::kWhole) return OkStatus();
@@ -290,21 +158,39 @@ Status ReadOwnProgress(const CheckpointSource& source, const Configuration& args
 
 // A scheduler's state does not say how the rate goes on: its curve is the program's. For other
 // formats, and for a trainer, the rate stays at the first one.
-void WarnOfChangedRate(StoredRun& stored) {
+void WarnOfScheduler(StoredRun& stored, bool is_of_another_program) {
   const RunSchedule& schedule = stored.run.schedule;
   const bool is_constant = schedule.lr_decay_style == RunSchedule().lr_decay_style;
   if (!is_constant || schedule.lr_warmup_steps != 0) return;
-  for (const ParamGroup& group : stored.run.groups) {
-    if (group.lr == group.max_lr * group.lr_mult) continue;
-    Problem warning =
-        Warning(ErrorKind::kUnsupported,
-                fmt::format("a scheduler changed the learning rate from {} to {}, and the "
-                            "checkpoint does not say how it goes on",
-                            group.max_lr, group.lr));
-    warning.hint = fmt::format("the target's schedule stays at {}", group.max_lr);
-    stored.warnings.push_back(std::move(warning));
+  const std::vector<ParamGroup>& groups = stored.run.groups;
+  const auto changed = std::ranges::find_if(
+      groups, [](const ParamGroup& group) { return group.lr != group.max_lr * group.lr_mult; });
+  std::string what;
+  if (changed != groups.end()) {
+    what = fmt::format("a scheduler changed the learning rate from {} to {}", changed->max_lr,
+                       changed->lr);
+  } else if (is_of_another_program && stored.said.contains(fmt::format("{}max_lr", kOfGroups))) {
+    what = "the learning rate has a scheduler";
+  } else {
     return;
   }
+  Problem warning =
+      Warning(ErrorKind::kUnsupported,
+              fmt::format("{}, and the checkpoint does not say how it goes on", what));
+  const ParamGroup& group = changed == groups.end() ? groups.front() : *changed;
+  warning.hint = fmt::format("the target's schedule stays at {}", group.max_lr);
+  stored.warnings.push_back(std::move(warning));
+}
+
+// Before torch 2.8 neither Adam nor AdamW said which of them it is.
+void WarnOfDecay(StoredRun& stored) {
+  if (stored.decouples_decay || stored.run.uses_sgd()) return;
+  if (LargestDecay(stored.run.groups) == 0) return;
+  Problem warning =
+      Warning(ErrorKind::kUnsupported,
+              "the checkpoint does not say whether weight decay is decoupled from the gradient");
+  warning.hint = "it is taken for AdamW's, which is; Adam's is not";
+  stored.assumptions.push_back(std::move(warning));
 }
 
 // The only optimizer of the checkpoint.
@@ -348,8 +234,7 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   CKPT_ASSIGN_OR_RETURN(const OptimizerState state, FindState(source.index(), optimizer));
   StoredRun stored{std::move(tensors)};
   TrainingRun& run = stored.run;
-  CKPT_ASSIGN_OR_RETURN(Groups groups, ReadGroups(source, optimizer));
-  TellDecayApart(source, groups.groups);
+  CKPT_ASSIGN_OR_RETURN(Groups groups, ReadGroups(source, optimizer, stored));
   CKPT_ASSIGN_OR_RETURN(const std::optional<std::int64_t> counted, ReadSteps(source, state));
   std::int64_t updates = counted.value_or(0);
   if (!counted) {
@@ -363,24 +248,25 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
     CKPT_ASSIGN_OR_RETURN(updates, ReadStoredInteger(source, key));
   }
   run.groups = groups.groups;
-  stored.said = std::move(groups.said);
   for (ParamGroup& group : run.groups) group.step = updates;
   run.group_of = groups.group_of;
   CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
   stored.decoded = {fmt::format("{}{}", optimizer, kGroups)};
   if (!args.empty()) {
     CKPT_RETURN_IF_ERROR(ReadOwnProgress(source, args, detail, stored));
+    megatron::SettleDecoupling(stored);
     stored.decoded.emplace_back(kRunState);
     if (!ObjectFields(source, kRunState).Has(kOwnScheduler)) {
       stored.decoded.emplace_back(kScheduler);
     }
   } else {
-    CKPT_ASSIGN_OR_RETURN(const Configuration made, ArgsOf(source, groups));
+    const Configuration made = ArgsOf(stored);
     run.args.assign(made.begin(), made.end());
     run.iteration = updates;
-    run.schedule.max_lr = run.groups.front().max_lr;
+    megatron::KeepGroupsSettings(run);
+    WarnOfDecay(stored);
   }
-  WarnOfChangedRate(stored);
+  WarnOfScheduler(stored, args.empty());
   for (const auto& [parameter, tensor] : state.steps) stored.decoded_tensors.push_back(tensor->key);
   return stored;
 }

@@ -24,6 +24,9 @@ using megatron::PickleValue;
 
 bool IsFlat(const ChosenForms& forms) { return IsChosen(forms, kOptimizerOption, kFlat); }
 
+// What a scheduler of torch starts a group at.
+double FirstRate(const ParamGroup& group) { return group.max_lr * group.lr_mult; }
+
 // What torch 2.15 keeps of a group. A run without schedule has `lr` alone.
 std::vector<ObjectField> TorchFields(const ParamGroup& group, const TrainingRun& run) {
   std::vector<ObjectField> fields;
@@ -38,7 +41,15 @@ std::vector<ObjectField> TorchFields(const ParamGroup& group, const TrainingRun&
   }
   for (const char* flag : {"maximize", "differentiable"}) add(flag, false);
   for (const char* choice : {"foreach", "fused"}) add(choice, Value());
-  add("initial_lr", group.max_lr);
+  add("initial_lr", FirstRate(group));
+  for (const auto& [name, value] : group.others) {
+    const auto known = std::ranges::find(fields, name, &ObjectField::name);
+    if (known == fields.end()) {
+      add(name, value);
+    } else {
+      known->pickle = PickleValue(value);
+    }
+  }
   return fields;
 }
 
@@ -95,7 +106,7 @@ std::vector<ObjectField> SchedulerFields(const TrainingRun& run) {
   Value::List last;
   Value::List curves;
   for (const ParamGroup& group : run.groups) {
-    base.emplace_back(group.max_lr);
+    base.emplace_back(FirstRate(group));
     last.emplace_back(group.lr);
     curves.emplace_back();
   }
@@ -153,17 +164,17 @@ std::vector<PickledEntry> RunObjects(const TrainingRun& run, const ChosenForms& 
   std::vector<PickledEntry> objects = std::move(carried);
   AddGroups(run, IsFlat(forms), objects);
   if (has_scheduler) {
-    Add(kRunState, {{kOwnScheduler, PickleValue(true)}}, objects);
+    Add(kRunState, {{std::string(kOwnScheduler), PickleValue(true)}}, objects);
   } else {
     Add(kScheduler, SchedulerFields(run), objects);
   }
   objects.push_back(ArgsObject(run.args));
   Add(kRunSchedule, megatron::ScheduleFields(run.schedule), objects);
   Add(kRunState,
-      {{kIteration, PickleValue(run.iteration)},
-       {kUpdates, PickleValue(run.finished_updates())},
-       {kSamples, PickleValue(run.consumed_samples)},
-       {kOperations, PickleValue(run.num_floating_point_operations)}},
+      {{std::string(kIteration), PickleValue(run.iteration)},
+       {std::string(kUpdates), PickleValue(run.finished_updates())},
+       {std::string(kSamples), PickleValue(run.consumed_samples)},
+       {std::string(kOperations), PickleValue(run.num_floating_point_operations)}},
       objects);
   return objects;
 }

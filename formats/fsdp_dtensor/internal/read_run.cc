@@ -44,11 +44,10 @@ std::optional<std::string> ParameterIn(std::string_view key, std::string_view pr
 }
 
 Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& prefix,
-                             const RunSchedule& schedule, SettingNames& said) {
-  const ObjectFields fields(source, prefix);
+                             StoredRun& into) {
+  const RunSchedule& schedule = into.run.schedule;
   ParamGroup group = {.max_lr = schedule.max_lr, .min_lr = schedule.min_lr};
-  CKPT_RETURN_IF_ERROR(megatron::ReadGroup(fields, group, said));
-  CKPT_RETURN_IF_ERROR(megatron::ReadOptimizer(fields, group, said));
+  CKPT_RETURN_IF_ERROR(megatron::ReadGroup(ObjectFields(source, prefix), group, into));
   return group;
 }
 
@@ -56,8 +55,7 @@ Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& 
 // one group; every one was updated as often as the first of the run.
 Status ReadSettings(const CheckpointSource& source, bool is_sgd, StoredRun& into) {
   TrainingRun& run = into.run;
-  CKPT_RETURN_IF_ERROR(
-      megatron::ReadSchedule(ObjectFields(source, kScheduler), run.schedule, into.said));
+  CKPT_RETURN_IF_ERROR(megatron::ReadSchedule(ObjectFields(source, kScheduler), into));
   for (const auto& [name, value] : run.args) {  // of Megatron-Bridge's train state
     if (name == kOperations && value.AsFloat() != nullptr) {
       run.num_floating_point_operations = *value.AsFloat();
@@ -74,7 +72,7 @@ Status ReadSettings(const CheckpointSource& source, bool is_sgd, StoredRun& into
     const auto name = ParameterIn(object.key, kGroupMeta, kStepSuffix);
     if (!name) continue;
     const std::string prefix = object.key.substr(0, object.key.size() - kStepSuffix.size() + 1);
-    CKPT_ASSIGN_OR_RETURN(ParamGroup group, ReadGroup(source, prefix, run.schedule, into.said));
+    CKPT_ASSIGN_OR_RETURN(ParamGroup group, ReadGroup(source, prefix, into));
     group.step = updates;
     if (is_sgd && !group.sgd) group.sgd = megatron::SgdOf({run.args.begin(), run.args.end()});
     const auto found = std::ranges::find(run.groups, group);
@@ -82,6 +80,7 @@ Status ReadSettings(const CheckpointSource& source, bool is_sgd, StoredRun& into
     if (found == run.groups.end()) run.groups.push_back(group);
   }
   for (auto& [name, position] : run.group_of) position = positions.at(name);
+  megatron::SettleDecoupling(into);
   return OkStatus();
 }
 

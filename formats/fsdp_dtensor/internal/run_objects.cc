@@ -16,6 +16,7 @@
 #include "formats/megatron/object_fields.h"
 #include "formats/megatron/plain_pickle.h"
 #include "formats/megatron/random_states.h"
+#include "formats/megatron/stored_settings.h"
 
 namespace ckpt::fsdp_dtensor {
 namespace {
@@ -31,6 +32,7 @@ std::vector<ObjectField> FieldsOf(const ParamGroup& group) {
   VisitOptimizer(group, add);
   if (!group.sgd) add("bias_correction", true);
   add("step", group.step);
+  for (const auto& [name, value] : megatron::OthersOf(group)) add(name, value);
   return fields;
 }
 

@@ -16,6 +16,7 @@
 #include "core/training/run_settings.h"
 #include "core/training/weight_decay.h"
 #include "formats/megatron/plain_pickle.h"
+#include "formats/megatron/stored_settings.h"
 #include "formats/torch_dist/internal/run_keys.h"
 #include "formats/torch_dist/internal/weight_key.h"
 
@@ -34,6 +35,7 @@ void WriteGroup(const ParamGroup& group, PickleWriter& pickle) {
   VisitOptimizer(group, write);
   if (!group.sgd) write("bias_correction", true);
   write("step", group.step);
+  for (const auto& [name, value] : megatron::OthersOf(group)) write(name, value);
   pickle.EndDict();
 }
 

@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "core/base/checked_math.h"
+#include "core/base/warning.h"
 #include "core/json/json_reader.h"
 #include "core/layout/find_value.h"
 #include "core/tensor/dtype.h"
@@ -40,10 +41,13 @@ constexpr std::string_view kMomentOfSgd = "momentum_buffer";
 // Of what an optimizer stores for a parameter, the exact value of the parameter itself.
 constexpr std::array<std::string_view, 2> kMainNames = {kMainWeight, kMainWeightInModelSpace};
 
+// Megatron's schedule, now and in earlier versions.
+constexpr std::array<std::string_view, 2> kSchedules = {"opt_param_scheduler", "lr_scheduler"};
+
 // What is read, or says how the rest is stored, of the common state and of an optimizer in it.
-constexpr std::array<std::string_view, 7> kCommonMembers = {
-    "args",      "checkpoint_version",  kIteration,        kOperations,
-    "optimizer", "opt_param_scheduler", "content_metadata"};
+constexpr std::array<std::string_view, 8> kCommonMembers = {
+    "args",      "checkpoint_version", kIteration,    kOperations,
+    "optimizer", kSchedules[0],        kSchedules[1], "content_metadata"};
 constexpr std::array<std::string_view, 8> kOptimizerMembers = {
     "optimizer",   "param_groups",          "state", "param_state_sharding_type", "param_state",
     "common_step", "fp32_from_fp16_params", "$dict"};
@@ -138,6 +142,14 @@ class MemberSettings final : public megatron::StoredSettings {
   [[nodiscard]] bool Has(std::string_view name) const override {
     return object_.Find(name).has_value();
   }
+  [[nodiscard]] std::vector<std::string> Names() const override {
+    std::vector<std::string> names;
+    if (const auto members = object_.Members(); members.ok()) {
+      for (const auto& [name, value] : *members) names.push_back(name);
+    }
+    std::ranges::sort(names);
+    return names;
+  }
   [[nodiscard]] std::string Where(std::string_view name) const override {
     return fmt::format("{}/{}", state_.PlaceOf(object_), name);
   }
@@ -196,10 +208,25 @@ Status NoteUnread(const StoredState& state, const JsonCursor& object,
   return OkStatus();
 }
 
+std::optional<JsonCursor> ScheduleIn(const StoredState& common) {
+  for (const std::string_view name : kSchedules) {
+    if (const auto stored = common.root().Find(name); stored && !stored->is_null()) return stored;
+  }
+  return std::nullopt;
+}
+
 Status ReadSchedule(const StoredState& common, StoredRun& into) {
-  const std::optional<JsonCursor> stored = common.root().Find("opt_param_scheduler");
+  const std::optional<JsonCursor> stored = ScheduleIn(common);
   if (!stored) return OkStatus();
-  return megatron::ReadSchedule(MemberSettings(common, *stored), into.run.schedule, into.said);
+  return megatron::ReadSchedule(MemberSettings(common, *stored), into);
+}
+
+// Without a schedule, as other programs than Megatron save it.
+void KeepRate(StoredRun& into) {
+  megatron::KeepGroupsSettings(into.run);
+  Problem warning = Warning(ErrorKind::kMissing, "the checkpoint holds no schedule of the rate");
+  warning.hint = fmt::format("the target's schedule stays at {}", into.run.schedule.max_lr);
+  into.assumptions.push_back(std::move(warning));
 }
 
 Result<ParamGroup> ReadGroup(const StoredState& state, const JsonCursor& stored,
@@ -207,8 +234,9 @@ Result<ParamGroup> ReadGroup(const StoredState& state, const JsonCursor& stored,
   const RunSchedule& schedule = into.run.schedule;
   ParamGroup group = {.max_lr = schedule.max_lr, .min_lr = schedule.min_lr};
   const MemberSettings settings(state, stored);
-  CKPT_RETURN_IF_ERROR(megatron::ReadGroup(settings, group, into.said));
-  CKPT_RETURN_IF_ERROR(megatron::ReadOptimizer(settings, group, into.said));
+  CKPT_RETURN_IF_ERROR(megatron::ReadGroup(settings, group, into));
+  const bool says_max = schedule.max_lr != 0 || settings.Has("max_lr");
+  if (!says_max) group.max_lr = group.lr;
   if (group.sgd) step = step.value_or(0);
   const std::optional<JsonCursor> own = stored.Find("step");
   if (!own && !step) {
@@ -436,8 +464,10 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   CKPT_RETURN_IF_ERROR(NoteUnread(common, common.root(), kCommonMembers, stored));
   CKPT_RETURN_IF_ERROR(ReadSchedule(common, stored));
   CKPT_RETURN_IF_ERROR(ReadGroups(source, common, stored));
+  if (!ScheduleIn(common)) KeepRate(stored);
   CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
   CKPT_RETURN_IF_ERROR(ReadProgress(common, args, stored));
+  megatron::SettleDecoupling(stored);
   if (UsesSgd(source.index())) {
     for (ParamGroup& group : stored.run.groups) {
       if (!group.sgd) group.sgd = megatron::SgdOf(args);

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 
 #include "converters/verbs/internal/convert_run.h"
+#include "converters/verbs/optimizer_groups.h"
 #include "converters/verbs/training_state.h"
 #include "tests/converters/verbs/convert_fixture.h"
 
@@ -61,6 +62,19 @@ TEST_F(GroupMembersTest, OfMegatronAreKnownToReaders) {
   const TrainingState state = State();
   EXPECT_THAT(PlanFor("torch_dist", state), IsOk());
   EXPECT_THAT(PlanFor("fsdp_dtensor", state), IsOk());
+}
+
+// A program asks for the groups that it stored, though some have the same settings.
+TEST_F(GroupMembersTest, StayApartInTheirOwnFormat) {
+  TrainingState state = State();
+  state.run.groups.push_back(state.run.groups.front());
+  state.run.group_of.front().second = state.run.groups.size() - 1;
+  const auto groups = [&](EqualGroups equal) {
+    auto of = OptimizerGroups::Of(state, equal);
+    EXPECT_THAT(of, IsOk());
+    return of->groups().size();
+  };
+  EXPECT_EQ(groups(EqualGroups::kApart), groups(EqualGroups::kOne) + 1);
 }
 
 TEST_F(GroupMembersTest, AreRefusedWhereReadersWouldTakeOthers) {

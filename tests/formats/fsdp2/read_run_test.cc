@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,6 +46,7 @@ StatedObjects Group(const std::string& prefix = "optim.") {
   return {{prefix + "param_groups.0.lr", "0.5"},
           {prefix + "param_groups.0.initial_lr", "0.75"},
           {prefix + "param_groups.0.betas", R"({"$tuple": [0.8, 0.9]})"},
+          {prefix + "param_groups.0.amsgrad", "false"},
           {prefix + "param_groups.0.weight_decay", "0.1"},
           {prefix + "param_groups.0.params", R"(["w"])"}};
 }
@@ -79,12 +81,6 @@ TEST(ReadRunTest, WarnsOfARateThatASchedulerChanged) {
     ASSERT_EQ(stored->warnings.size(), 1U);
     EXPECT_THAT(stored->warnings[0].message, HasSubstr("from 0.75 to 0.5"));
   }
-
-  StatedObjects objects = Group();
-  objects["optim.param_groups.0.lr"] = "0.75";
-  const auto constant = ReadRun(StatedSource(Adam(), objects), RunDetail::kToResume);
-  ASSERT_THAT(constant, IsOk());
-  EXPECT_TRUE(constant->warnings.empty());
 }
 
 TEST(ReadRunTest, ReadsSettingsUnderEveryName) {
@@ -95,6 +91,8 @@ TEST(ReadRunTest, ReadsSettingsUnderEveryName) {
     tensors.push_back(std::move(tensor));
   }
   const StatedSource source(tensors, {{"optim.param_groups.w.lr", "0.5"},
+                                      {"optim.param_groups.w.amsgrad", "false"},
+                                      {"optim.param_groups.v.amsgrad", "false"},
                                       {"optim.param_groups.w.weight_decay", "0.1"},
                                       {"optim.param_groups.v.lr", "0.5"},
                                       {"optim.param_groups.v.weight_decay", "0.0"}});
@@ -116,6 +114,82 @@ TEST(ReadRunTest, ReadsARateThatIsATensor) {
   const auto stored = ReadRun(StatedSource(tensors, objects), RunDetail::kWhole);
   ASSERT_THAT(stored, IsOk());
   EXPECT_EQ(stored->run.groups[0].lr, 0.25);
+}
+
+TEST(ReadRunTest, ReadsAnySettingThatIsATensor) {
+  std::vector<MemoryTensor> tensors = Adam();
+  tensors.push_back(Number("optim.param_groups.0.weight_decay", 0.25));
+  StatedObjects objects = Group();
+  objects.erase("optim.param_groups.0.weight_decay");
+  const auto stored = ReadRun(StatedSource(tensors, objects), RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(stored->run.groups[0].weight_decay, 0.25);
+}
+
+// What its optimizer and its schedule know alone goes along, what every group says does not.
+TEST(ReadRunTest, KeepsWhatElseAGroupSays) {
+  StatedObjects objects = Group();
+  for (const char* name : {"maximize", "capturable", "differentiable"}) {
+    objects[fmt::format("optim.param_groups.0.{}", name)] = "false";
+  }
+  objects["optim.param_groups.0.foreach"] = "null";
+  objects["optim.param_groups.0.fused"] = "true";
+  objects["optim.param_groups.0.lr_scale"] = "0.5";
+  objects["optim.param_groups.0.name"] = R"("decayed")";
+  objects["optim.param_groups.0.tags"] = R"([1, "a"])";
+  const auto stored = ReadRun(StatedSource(Adam(), objects), RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_THAT(stored->run.groups[0].others,
+              ElementsAre(Pair("fused", layout::Value(true)), Pair("lr_scale", layout::Value(0.5)),
+                          Pair("name", layout::Value("decayed")),
+                          Pair("tags", layout::Value(layout::Value::List{1, "a"}))));
+}
+
+// Megatron's schedule sets the decay of a group to the run's, times the group's factor.
+TEST(ReadRunTest, GivesMegatronTheSameDecay) {
+  std::vector<MemoryTensor> tensors = Adam();
+  for (const char* field : {"exp_avg", "exp_avg_sq"}) {
+    tensors.push_back(Vector(fmt::format("optim.state.v.{}", field)));
+  }
+  tensors.push_back(Number("optim.state.v.step", 3));
+  StatedObjects objects = Group();
+  objects["optim.param_groups.1.amsgrad"] = "false";
+  objects["optim.param_groups.1.weight_decay"] = "0.05";
+  objects["optim.param_groups.1.params"] = R"(["v"])";
+  const auto stored = ReadRun(StatedSource(tensors, objects), RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  const TrainingRun& run = stored->run;
+  EXPECT_EQ(run.schedule.start_wd, 0.1);
+  EXPECT_EQ(run.schedule.end_wd, 0.1);
+  EXPECT_EQ(run.groups[0].wd_mult, 1);
+  EXPECT_EQ(run.groups[1].wd_mult, 0.5);
+}
+
+TEST(ReadRunTest, SaysWhatItTakesForGranted) {
+  const auto silent = ReadRun(StatedSource(Adam(), Group()), RunDetail::kWhole);
+  ASSERT_THAT(silent, IsOk());
+  ASSERT_EQ(silent->assumptions.size(), 1U);
+  EXPECT_THAT(silent->assumptions[0].message, HasSubstr("weight decay is decoupled"));
+  StatedObjects objects = Group();
+  objects["optim.param_groups.0.decoupled_weight_decay"] = "false";
+  const auto said = ReadRun(StatedSource(Adam(), objects), RunDetail::kWhole);
+  ASSERT_THAT(said, IsOk());
+  EXPECT_TRUE(said->assumptions.empty());
+  EXPECT_EQ(*FindArg(said->run, "decoupled_weight_decay"), layout::Value(false));
+}
+
+// At its first step, or at its peak, it has not changed the rate.
+TEST(ReadRunTest, WarnsOfASchedulerAtTheFirstRate) {
+  StatedObjects objects = Group();
+  objects["optim.param_groups.0.lr"] = "0.75";
+  const auto stored = ReadRun(StatedSource(Adam(), objects), RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  ASSERT_EQ(stored->warnings.size(), 1U);
+  EXPECT_THAT(stored->warnings[0].message, HasSubstr("the learning rate has a scheduler"));
+  objects.erase("optim.param_groups.0.initial_lr");
+  const auto without = ReadRun(StatedSource(Adam(), objects), RunDetail::kWhole);
+  ASSERT_THAT(without, IsOk());
+  EXPECT_TRUE(without->warnings.empty());
 }
 
 TEST(ReadRunTest, HoldsNoneWhereParametersHaveNoNames) {
@@ -225,6 +299,25 @@ INSTANTIATE_TEST_SUITE_P(
                 {{"optim.param_groups.0.maximize", "true"}},
                 ErrorKind::kUnsupported,
                 "optim.param_groups.0.maximize"},
+        Refused{"OfAnotherAdam",  // RAdam keeps the same moments
+                {},
+                {},
+                ErrorKind::kUnsupported,
+                "nothing says that the optimizer is Adam",
+                "optim.param_groups.0.amsgrad"},
+        Refused{"DecaysInTwoWays",
+                {},
+                {{"optim.param_groups.0.decoupled_weight_decay", "true"},
+                 {"optim.param_groups.1.decoupled_weight_decay", "false"},
+                 {"optim.param_groups.1.amsgrad", "false"},
+                 {"optim.param_groups.1.params", "[]"}},
+                ErrorKind::kUnsupported,
+                "optim.param_groups.1.decoupled_weight_decay"},
+        Refused{"SettingThatIsNoPlainValue",
+                {},
+                {{"optim.param_groups.0.extra", R"({"a": 1})"}},
+                ErrorKind::kUnsupported,
+                "optim.param_groups.0.extra"},
         Refused{"RateThatIsText",
                 {},
                 {{"optim.param_groups.0.lr", R"("fast")"}},

@@ -40,6 +40,7 @@ TrainingRun SomeRun() {
                      .seed = 11};
   ParamGroup decays = {.max_lr = 0.5, .lr = 0.25, .betas = {0.8, 0.9}, .weight_decay = 0.1};
   decays.step = 5;
+  decays.others = {{"fused", layout::Value(true)}, {"lr_scale", layout::Value(0.5)}};
   ParamGroup others = decays;
   others.wd_mult = 0;
   others.weight_decay = 0;

@@ -17,6 +17,7 @@
 namespace ckpt::torch_dist {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::FailsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -116,6 +117,64 @@ TEST(ReadRunTest, NamesWhatNoRunHas) {
   }
   EXPECT_THAT(unread, UnorderedElementsAre(Pair("common_state/mine", 40),
                                            Pair("common_state/optimizer/grad_scaler", 4)));
+}
+
+// The scheduler reads `start_wd` of a group before its own.
+TEST(ReadRunTest, KeepsWhatElseAGroupSays) {
+  const StatedSource source(
+      kTensors, Groups(R"({"step": 2, "wd_mult": 1.0, "start_wd": 0.3, "optimizer": "muon",)"
+                       R"( "bias_correction": true})"));
+  const auto stored = ReadRun(source, RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_THAT(stored->run.groups[0].others, ElementsAre(Pair("optimizer", layout::Value("muon")),
+                                                        Pair("start_wd", layout::Value(0.3))));
+}
+
+// The optimizer loads its groups, whatever the arguments say.
+TEST(ReadRunTest, BelievesTheGroupsOfTheDecay) {
+  const StatedSource source(kTensors, Groups(R"({"step": 2, "decoupled_weight_decay": false})"));
+  const auto stored = ReadRun(source, RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  const layout::Value* const decoupled = FindArg(stored->run, "decoupled_weight_decay");
+  ASSERT_NE(decoupled, nullptr);
+  EXPECT_EQ(*decoupled, layout::Value(false));
+  const StatedSource both(kTensors, Groups(R"({"step": 2, "decoupled_weight_decay": false},)"
+                                           R"({"step": 2, "decoupled_weight_decay": true})"));
+  EXPECT_THAT(ReadRun(both, RunDetail::kWhole), FailsWith(ErrorKind::kUnsupported));
+}
+
+TEST(ReadRunTest, ReadsAScheduleUnderEarlierNames) {
+  const StatedSource source(
+      kTensors,
+      R"({"args": {"$object": {"class": "argparse.Namespace", "state": )"
+      R"({"consumed_train_samples": 8, "global_batch_size": 4}}}, "iteration": 2, )"
+      R"("lr_scheduler": {"num_iters": 8, "start_lr": 0.5, "warmup_iter": 4, "end_iter": 80,)"
+      R"( "decay_style": "cosine", "min_lr": 0.25, "kept_for": 1},)"
+      R"( "optimizer": {"optimizer": {"param_groups": [{"step": 2}]}}})");
+  const auto stored = ReadRun(source, RunDetail::kToResume);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(stored->run.schedule, (RunSchedule{.max_lr = 0.5,
+                                               .min_lr = 0.25,
+                                               .lr_warmup_steps = 4,
+                                               .num_steps = 8,
+                                               .lr_decay_style = "cosine",
+                                               .lr_decay_steps = 80}));
+  EXPECT_EQ(stored->run.groups[0].max_lr, 0.5);
+  ASSERT_EQ(stored->unread.size(), 1U);
+  EXPECT_EQ(stored->unread[0].where, "common_state: /lr_scheduler/kept_for");
+}
+
+TEST(ReadRunTest, WithoutAScheduleTheRateStays) {
+  const StatedSource source(
+      kTensors, R"({"args": {"$object": {"class": "argparse.Namespace", "state": )"
+                R"({"consumed_train_samples": 8}}}, "iteration": 2, "optimizer": {"optimizer":)"
+                R"( {"param_groups": [{"step": 2, "lr": 0.5, "weight_decay": 0.1}]}}})");
+  const auto stored = ReadRun(source, RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(stored->run.schedule.max_lr, 0.5);
+  EXPECT_EQ(stored->run.schedule.start_wd, 0.1);
+  EXPECT_EQ(stored->run.groups[0].max_lr, 0.5);
+  ASSERT_EQ(stored->assumptions.size(), 1U);
 }
 
 TEST(ReadRunTest, RefusesASizeThatNoTensorHas) {

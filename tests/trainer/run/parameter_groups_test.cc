@@ -82,6 +82,16 @@ TEST_P(ParameterGroupsTest, WithARateOfTheirOwnAreRefusedByName) {
   EXPECT_EQ(refused.problems()[1].actual, "lr_mult=2");
 }
 
+TEST_P(ParameterGroupsTest, OfAnotherProgramAreRefusedByWhatTheyChange) {
+  TrainingState state = Saved();
+  state.run.groups[1].others = {{"fused", true}, {"name", "spared"}, {"max_momentum", 0.95}};
+  EXPECT_THAT(Load(state), IsOk());
+  state.run.groups[1].others.emplace_back("start_wd", 0.3);
+  const Status refused = Load(state);
+  ASSERT_THAT(refused, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_EQ(refused.first().actual, "start_wd=0.3");
+}
+
 TEST_P(ParameterGroupsTest, OfAnotherOptimizerAreRefused) {
   TrainingState state = Saved({{"optimizer", "sgd"}, {"sgd_momentum", 0.75}});
   ASSERT_TRUE(state.run.uses_sgd());

@@ -38,6 +38,18 @@ constexpr std::array<Setting, 2> kOfSgd = {
      {"nesterov",
       [](const ParamGroup& group) { return group.sgd && group.sgd->nesterov ? 1.0 : 0.0; }}}};
 
+// What torch's own schedulers remember in a group. Their curve is not stored in any case.
+constexpr std::array<std::string_view, 4> kOfScheduler = {"max_lr", "min_lr", "base_momentum",
+                                                          "max_momentum"};
+
+// Whether a member that belongs to another program changes what an update does. Texts are labels.
+bool ChangesUpdates(std::string_view name, const layout::Value& value) {
+  if (IsHowComputed(name) || std::ranges::find(kOfScheduler, name) != kOfScheduler.end()) {
+    return false;
+  }
+  return value.AsBool() != nullptr || value.AsInt() != nullptr || value.AsFloat() != nullptr;
+}
+
 bool IsSpared(const ParamGroup& group) { return group.wd_mult == 0 || group.weight_decay == 0; }
 
 // One of the group's parameters; nothing if the run names none.
@@ -56,16 +68,20 @@ bool AllDecay(const std::vector<ParamGroup>& groups) {
 Status CheckGroupsAreAlike(const TrainingState& state) {
   const std::vector<ParamGroup>& groups = state.run.groups;
   Status differences;
-  const auto check = [&](std::size_t group, std::string_view name, double expected, double actual) {
-    if (expected == actual) return;
+  const auto refuse = [&](std::size_t group, std::string_view name, std::string expected,
+                          std::string_view actual) {
     differences.Add(Error(ErrorKind::kUnsupported,
                           fmt::format("the trainer does not do what parameter group {} of {} says "
                                       "of {}",
                                       group, groups.size(), name))
                         .File(state.weights.checkpoint->path.string())
                         .Tensor(ParameterOf(state.run, group))
-                        .Expected(fmt::format("{}={}", name, expected))
+                        .Expected(std::move(expected))
                         .Actual(fmt::format("{}={}", name, actual)));
+  };
+  const auto check = [&](std::size_t group, std::string_view name, double expected, double actual) {
+    if (expected == actual) return;
+    refuse(group, name, fmt::format("{}={}", name, expected), fmt::format("{}", actual));
   };
   std::optional<double> decay;
   for (std::size_t g = 0; g < groups.size(); ++g) {
@@ -74,6 +90,9 @@ Status CheckGroupsAreAlike(const TrainingState& state) {
     }
     check(g, "lr_mult", 1, groups[g].lr_mult);
     for (const Setting& setting : kOfSgd) check(g, setting.name, 0, setting.of(groups[g]));
+    for (const auto& [name, value] : groups[g].others) {
+      if (ChangesUpdates(name, value)) refuse(g, name, "", layout::FormatValue(value));
+    }
     if (IsSpared(groups[g])) continue;
     check(g, "wd_mult", 1, groups[g].wd_mult);
     if (!decay) decay = groups[g].weight_decay;

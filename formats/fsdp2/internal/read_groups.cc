@@ -1,0 +1,184 @@
+#include "formats/fsdp2/internal/read_groups.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/quote.h"
+#include "core/checkpoint/read.h"
+#include "core/json/json_reader.h"
+#include "core/training/run_settings.h"
+#include "formats/fsdp2/internal/run_keys.h"
+#include "formats/megatron/object_fields.h"
+#include "formats/megatron/stored_settings.h"
+
+namespace ckpt::fsdp2 {
+namespace {
+
+using megatron::ObjectFields;
+
+// Torch's schedulers keep a group's first rate in it.
+constexpr std::string_view kFirstRate = "initial_lr";
+
+// A group's settings. Any number among them may be a tensor, so that a captured graph can read it.
+class TorchGroup final : public ObjectFields {
+ public:
+  // REQUIRES: `source` outlives this.
+  TorchGroup(const CheckpointSource& source, std::string prefix)
+      : ObjectFields(source, prefix), source_(source), prefix_(std::move(prefix)) {}
+
+  [[nodiscard]] bool Has(std::string_view name) const override {
+    return ObjectFields::Has(name) || Find(name) != nullptr;
+  }
+  [[nodiscard]] std::vector<std::string> Names() const override {
+    std::vector<std::string> names = ObjectFields::Names();
+    const std::span<const GlobalTensor> tensors = source_.index().tensors();
+    for (auto tensor = std::ranges::lower_bound(tensors, prefix_, {}, &GlobalTensor::key);
+         tensor != tensors.end() && tensor->key.starts_with(prefix_); ++tensor) {
+      std::string name = tensor->key.substr(prefix_.size());
+      if (name.find('.') == name.npos) names.push_back(std::move(name));
+    }
+    std::ranges::sort(names);
+    return names;
+  }
+
+ protected:
+  Status Give(std::string_view name, const TakeValue& take) const override {
+    const GlobalTensor* const tensor = Find(name);
+    if (tensor == nullptr) return ObjectFields::Give(name, take);
+    CKPT_ASSIGN_OR_RETURN(const double number, ReadStoredNumber(source_, *tensor));
+    CKPT_ASSIGN_OR_RETURN(const JsonDocument json,
+                          JsonDocument::Parse(fmt::format("{}", number), tensor->key));
+    return take(json.root()).Tensor(tensor->key);
+  }
+
+ private:
+  [[nodiscard]] const GlobalTensor* Find(std::string_view name) const {
+    return source_.index().FindTensor(Where(name));
+  }
+
+  const CheckpointSource& source_;
+  const std::string prefix_;
+};
+
+// `prefix` is that of torch's settings, `rest` that of what torch does not keep; empty: none is
+// stored.
+Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& prefix,
+                             const std::string& rest, StoredRun& into) {
+  const TorchGroup stored(source, prefix);
+  ParamGroup group;
+  CKPT_RETURN_IF_ERROR(megatron::ReadTorchGroup(stored, group, into));
+  group.max_lr = group.lr;
+  CKPT_RETURN_IF_ERROR(stored.Read(kFirstRate, group.max_lr));
+  if (stored.Has(kFirstRate)) into.said.insert(fmt::format("{}max_lr", kOfGroups));
+  if (rest.empty()) return group;
+  CKPT_RETURN_IF_ERROR(megatron::ReadAddedSettings(ObjectFields(source, rest), group, into.said));
+  return group;
+}
+
+std::string OwnPrefix(std::string_view number) { return fmt::format("{}{}.", kRunGroups, number); }
+
+// Whether a group's rest is stored.
+bool HasRest(const CheckpointSource& source, std::string_view number) {
+  return ObjectFields(source, OwnPrefix(number)).Has("wd_mult");
+}
+
+// Groups by number, each with the names of its parameters.
+Result<Groups> ReadNumbered(const CheckpointSource& source, const std::string& base,
+                            const std::set<std::string>& numbers, StoredRun& into) {
+  std::vector<std::string> sorted(numbers.begin(), numbers.end());
+  std::ranges::sort(sorted, {},
+                    [](const std::string& number) { return std::pair(number.size(), number); });
+  Groups all;
+  std::set<std::string> seen;
+  for (const std::string& number : sorted) {
+    const std::string prefix = fmt::format("{}{}.", base, number);
+    CKPT_ASSIGN_OR_RETURN(
+        ParamGroup group,
+        ReadGroup(source, prefix, HasRest(source, number) ? OwnPrefix(number) : "", into));
+    std::vector<std::string> names;
+    Status read = ObjectFields(source, prefix).Read(kParams, names);
+    if (!read.ok()) {
+      return std::move(read).Hint(
+          "parameters are numbered, as in an optimizer's own state_dict: save what "
+          "torch.distributed.checkpoint.state_dict.get_state_dict returns");
+    }
+    for (std::string& name : names) {
+      if (!seen.insert(name).second) {
+        return Error(ErrorKind::kBadMetadata, "a parameter is in two groups of the optimizer")
+            .Tensor(fmt::format("{}{}", prefix, kParams))
+            .Actual(Quote(name));
+      }
+      all.group_of.emplace_back(std::move(name), all.groups.size());
+    }
+    all.groups.push_back(group);
+  }
+  return all;
+}
+
+// Settings under the name of every parameter. Those of equal settings are one group.
+Result<Groups> ReadFlat(const CheckpointSource& source, const std::string& base,
+                        const std::set<std::string>& parameters, StoredRun& into) {
+  std::map<std::string, std::string> rest_of;
+  for (std::size_t g = 0; HasRest(source, std::to_string(g)); ++g) {
+    const std::string prefix = OwnPrefix(std::to_string(g));
+    std::vector<std::string> names;
+    CKPT_RETURN_IF_ERROR(ObjectFields(source, prefix).Read(kParams, names));
+    for (const std::string& name : names) rest_of[name] = prefix;
+  }
+  Groups all;
+  for (const std::string& parameter : parameters) {
+    const std::string prefix = fmt::format("{}{}.", base, parameter);
+    CKPT_ASSIGN_OR_RETURN(const ParamGroup group,
+                          ReadGroup(source, prefix, rest_of[parameter], into));
+    const auto found = std::ranges::find(all.groups, group);
+    all.group_of.emplace_back(parameter, static_cast<std::size_t>(found - all.groups.begin()));
+    if (found == all.groups.end()) all.groups.push_back(group);
+  }
+  return all;
+}
+
+// Torch has no factor for a group's decay. Megatron's schedule multiplies the run's decay by it.
+void TellDecayApart(const CheckpointSource& source, std::vector<ParamGroup>& groups) {
+  if (HasRest(source, "0")) return;
+  const double largest = LargestDecay(groups);
+  for (ParamGroup& group : groups) {
+    group.wd_mult = largest > 0 ? group.weight_decay / largest : 1;
+  }
+}
+
+}  // namespace
+
+double LargestDecay(const std::vector<ParamGroup>& groups) {
+  double largest = 0;
+  for (const ParamGroup& group : groups) largest = std::max(largest, group.weight_decay);
+  return largest;
+}
+
+Result<Groups> ReadGroups(const CheckpointSource& source, const std::string& optimizer,
+                          StoredRun& into) {
+  std::set<std::string> owners;
+  const auto add = [&](std::string_view text) {
+    const auto key = ParseOptimizerKey(text);
+    if (key && key->optimizer == optimizer && key->section == kGroups) owners.emplace(key->owner);
+  };
+  for (const ObjectEntry& object : source.index().objects()) add(object.key);
+  for (const GlobalTensor& tensor : source.index().tensors()) add(tensor.key);
+  const std::string base = fmt::format("{}{}", optimizer, kGroups);
+  if (owners.empty()) {
+    return Error(ErrorKind::kMissing, "nothing says the settings of the optimizer")
+        .Expected(fmt::format("objects {}*", base));
+  }
+  const bool are_numbered = std::ranges::all_of(owners, &IsNumber);
+  CKPT_ASSIGN_OR_RETURN(Groups all, are_numbered ? ReadNumbered(source, base, owners, into)
+                                                 : ReadFlat(source, base, owners, into));
+  TellDecayApart(source, all.groups);
+  return all;
+}
+
+}  // namespace ckpt::fsdp2
