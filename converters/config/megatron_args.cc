@@ -95,6 +95,27 @@ void AddRefusal(const Status& refusal, ModelArgs& args) {
   args.values.emplace_back(kRefused, std::move(reasons));
 }
 
+// What the model of a configuration computes and no setting says, if the run did nothing of the
+// kind. `beyond`: what its translation refuses.
+void AddBeyondSettings(const Status& beyond, const TranslationTable& of_args, Configuration args,
+                       std::vector<Problem>& differences) {
+  if (beyond.ok()) return;
+  // Of training alone.
+  args["hidden_dropout"] = args["attention_dropout"] = 0.0;
+  args.erase("moe_input_jitter_eps");
+  if (!of_args.Translate(args).ok()) return;  // perhaps it did
+  const auto refused = args.find(kRefused);
+  const Value::List* const known = refused == args.end() ? nullptr : refused->second.AsList();
+  for (const Problem& problem : beyond.problems()) {
+    const bool is_known =
+        known != nullptr && std::ranges::find(*known, Value(problem.message)) != known->end();
+    if (is_known) continue;
+    differences.push_back(Warning(
+        ErrorKind::kUnsupported,
+        fmt::format("config.json means another model than the run's: {}", problem.message)));
+  }
+}
+
 // A setting that Megatron's arguments express is not stored again, unless the model gives it: then
 // it must come back bit for bit.
 void AddOwnSettings(const Configuration& settings, const NamedValues& meaning,
@@ -174,7 +195,16 @@ Result<std::vector<Problem>> DifferencesFromArgs(const Configuration& hf_config,
   for (const char* name : {"vocab_size", "padded_vocab_size"}) run[name] = published[name];
   CKPT_ASSIGN_OR_RETURN(const NamedValues expected, MeaningOf(run, published));
   CKPT_ASSIGN_OR_RETURN(const NamedValues actual, MeaningOf(published, published));
-  return Differences(expected, "the run's", actual, "config.json means");
+  std::vector<Problem> differences =
+      Differences(expected, "the run's", actual, "config.json means");
+  AddBeyondSettings(of_config.Translate(hf_config).status(), of_args, args, differences);
+  return differences;
+}
+
+Result<Configuration> ShapeFromMegatronArgs(const Configuration& args) {
+  CKPT_ASSIGN_OR_RETURN(const TranslationTable table,
+                        LoadBuiltInTranslation("megatron_to_hf.table"));
+  return table.TranslateUnchecked(args);
 }
 
 Result<Configuration> ConfigFromMegatronArgs(const Configuration& args) {

@@ -50,6 +50,9 @@ Result<std::vector<Problem>> DifferencesFromArgs(const layout::Configuration& hf
 // Errors: kUnsupported (no layout table describes such a model), kBadMetadata.
 Result<layout::Configuration> ConfigFromMegatronArgs(const layout::Configuration& args);
 
+// The same of a model that no layout table may describe: for its sizes. Errors: kBadMetadata.
+Result<layout::Configuration> ShapeFromMegatronArgs(const layout::Configuration& args);
+
 }  // namespace ckpt
 
 #endif  // CKPT_CONVERTERS_CONFIG_MEGATRON_ARGS_H_

@@ -87,6 +87,16 @@ void BorrowConfiguration(Storage& storage, const Opened& checkpoint, const Compa
   if (again.ok()) model = std::move(again);
 }
 
+// The model of a checkpoint, by its own config.json or that of the options. Says in `takes_assets`
+// whether it is the latter.
+Result<ModelSource> UnderstandSide(Storage& storage, const Opened& checkpoint,
+                                   const CompareOptions& options, bool& takes_assets) {
+  Result<ModelSource> model = UnderstandModel(storage, checkpoint, OptionsFor(options, {}, {}));
+  takes_assets = !options.assets.empty() && (!model.ok() || model->assets.empty());
+  if (!takes_assets) return model;
+  return UnderstandModel(storage, checkpoint, OptionsFor(options, options.assets, {}));
+}
+
 // Reads both models with the rows that pad their vocabularies, if both have the same number of
 // these: they are state of a run like all other. Returns whether it does. Errors: those of the
 // system.
@@ -267,10 +277,17 @@ void AddCopies(const CheckpointIndex& a, const CheckpointIndex& b, Comparison& c
 // Every tensor once: what a side stores several times is not yet a pair for each copy.
 Result<Comparison> CompareFirstCopies(Storage& storage, const Opened& a, const Opened& b,
                                       const CompareOptions& options) {
-  const bool asks_for_models = !options.mapping.empty();
+  const bool asks_for_models = !options.mapping.empty() || !options.assets.empty();
   if (!asks_for_models && HaveSameKeys(*a, *b)) return CompareAsStored(a, b);
-  Result<ModelSource> model_a = UnderstandModel(storage, a, OptionsFor(options, {}, {}));
-  Result<ModelSource> model_b = UnderstandModel(storage, b, OptionsFor(options, {}, {}));
+  bool a_takes_assets = false;
+  bool b_takes_assets = false;
+  Result<ModelSource> model_a = UnderstandSide(storage, a, options, a_takes_assets);
+  Result<ModelSource> model_b = UnderstandSide(storage, b, options, b_takes_assets);
+  if (!options.assets.empty() && !a_takes_assets && !b_takes_assets) {
+    return Error(ErrorKind::kUsage, "--hf-assets changes nothing: both sides have a config.json")
+        .File(options.assets.string())
+        .Hint("leave ckpt-inspect diff's --hf-assets out");
+  }
   BorrowConfiguration(storage, a, options, model_b, model_a);
   BorrowConfiguration(storage, b, options, model_a, model_b);
   for (const Result<ModelSource>* model : {&model_a, &model_b}) {

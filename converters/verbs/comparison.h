@@ -96,7 +96,9 @@ struct Comparison {
 };
 
 struct CompareOptions {
-  Path mapping = {};  // a layout table for both in place of the built-in ones: compares models
+  // Each of these compares models, whatever keys their tensors have.
+  Path mapping = {};  // a layout table for both in place of the built-in ones
+  Path assets = {};   // a directory whose config.json is that of a side that has none
 };
 
 // Whether their tensors have the same keys.
@@ -121,10 +123,12 @@ struct CompareOptions {
 // Under different keys, an optimizer that lies in buffers takes part if the caller sees its
 // parameters (SeeParameters).
 //
-// A side without a config.json takes that of the other, or what the arguments of its run say.
+// A side without a config.json takes that of `assets`, or of the other, or what the arguments of
+// its run say.
 //
-// Errors: kChecksum (metadata or an object that says what model or run it is), those of the user's
-// mapping and, with one, all errors of UnderstandModel; those of ViewModel.
+// Errors: kChecksum (metadata or an object that says what model or run it is), kUsage (both sides
+// have what `assets` would be for), those of the user's mapping; with a mapping or assets, all
+// errors of UnderstandModel; those of ViewModel.
 Result<Comparison> CompareCheckpoints(Storage& storage,
                                       const std::shared_ptr<const OpenedCheckpoint>& a,
                                       const std::shared_ptr<const OpenedCheckpoint>& b,

@@ -42,7 +42,7 @@ def good():
     for name, shape in WEIGHTS.items():
         entries |= {f"optim.state.{name}.{moment}": tensor(shape) for moment in ("exp_avg", "exp_avg_sq")}
         entries[f"optim.state.{name}.step"] = number(2.0)
-    group_of_all = {"lr": 0.5, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0, "params": list(WEIGHTS)}
+    group_of_all = {"lr": 0.5, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "params": list(WEIGHTS)}
     return entries | {f"optim.param_groups.0.{field}": thing(value) for field, value in group_of_all.items()}
 
 
@@ -83,7 +83,7 @@ add("moment-of-nobody", "a moment of a weight that the model lacks",
 add("two-optimizers", "a second optimizer beside the first", {f"optimizer.state.{NAME}.exp_avg": tensor((4,))}, "unsupported", "several optimizers")
 add("state-other", "state that no known optimizer keeps", {f"optim.state.{NAME}.preconditioner": tensor((4, 4))}, "unsupported", "neither Adam nor SGD")
 add("groups-none", "no parameter groups", {}, "missing", "nothing says the settings of the optimizer",
-    without=tuple(GROUP + f for f in ("lr", "betas", "eps", "weight_decay", "params")))
+    without=tuple(GROUP + f for f in ("lr", "betas", "eps", "weight_decay", "amsgrad", "params")))
 add("group-numbers", "parameters by number", {GROUP + "params": thing(list(range(11)))}, "bad_metadata", "", GROUP + "params")
 add("group-twice", "a parameter twice", {GROUP + "params": thing(list(WEIGHTS) + [NAME])}, "bad_metadata", "a parameter is in two groups", GROUP + "params")
 add("group-without", "a trained weight in no group", {GROUP + "params": thing([n for n in WEIGHTS if n != NAME])}, "missing", "no group of the optimizer has a trained weight", NAME)

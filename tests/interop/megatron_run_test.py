@@ -7,7 +7,7 @@ import torch
 import golden
 import tools
 from megatron_core_test import core  # noqa: F401, the fixture
-from megatron_core_test import VERSIONS, stored
+from megatron_core_test import VERSIONS, chunks, stored
 from megatron_keys_test import load_tensors
 
 # Of layers without Transformer Engine, as the model is that loads them.
@@ -23,6 +23,7 @@ def check(run, generation, core, tmp_path):
     done = tools.peer("2.15.0", "megatron_core.py", core(VERSIONS[generation]), folder, tmp_path / "live.pt", own, "--sequential", timeout=120)
     assert done["iteration"] == int((ours / "latest_checkpointed_iteration.txt").read_text())
     assert stored(folder) == stored(own)
+    assert chunks(folder) == chunks(own)
     want, got = load_tensors(folder), load_tensors(own)
     assert any(key.startswith("optimizer.state.exp_avg_sq.") for key in want)
     for key, value in want.items():

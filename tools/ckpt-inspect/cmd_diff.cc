@@ -81,7 +81,7 @@ void TellWhyNotModels(const Comparison& comparison, const DiffOptions& options, 
 // not match their checksums is opened without these.
 Result<Comparison> Understand(Storage& storage, const DiffOptions& options, DiffSide& a,
                               DiffSide& b) {
-  const CompareOptions compare{.mapping = options.mapping};
+  const CompareOptions compare{.mapping = options.mapping, .assets = options.assets};
   Status not_seen_in_a;
   Status not_seen_in_b;
   if (!HaveSameKeys(*a.opened(), *b.opened())) {

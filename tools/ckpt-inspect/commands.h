@@ -69,6 +69,7 @@ struct DiffOptions {
   Tolerance tolerance;
   std::string match;  // a glob over keys, in A's terms
   Path mapping;       // a layout table in place of the built-in ones: compares models
+  Path assets;        // as in CompareOptions
 };
 
 struct PlanOptions {

@@ -89,6 +89,7 @@ class CommandLine {
   std::string diff_a_;
   std::string diff_b_;
   std::string diff_mapping_;
+  std::string diff_assets_;
   std::optional<double> atol_;
   std::optional<double> rtol_;
 };
@@ -276,6 +277,11 @@ void CommandLine::AddDiff() {
                   "Compare models by this layout table instead of the built-in ones")
       ->check(cli::RefuseEmpty)
       ->option_text("FILE");
+  verb.add_option(
+          "--hf-assets", diff_assets_,
+          "Compare models; where a side has no config.json, it is the one in this directory")
+      ->check(cli::RefuseEmpty)
+      ->option_text("DIR");
   cli::AddReadingOptions(verb, common_);
   cli::AddOutputOptions(verb, common_);
   cli::AddExamples(verb, examples);
@@ -356,6 +362,7 @@ Result<ExitCode> CommandLine::Diff(Streams& streams) {
   diff_.a = diff_a_;
   diff_.b = diff_b_;
   diff_.mapping = diff_mapping_;
+  diff_.assets = diff_assets_;
   diff_.tolerance = {
       .exact = !atol_ && !rtol_, .absolute = atol_.value_or(0), .relative = rtol_.value_or(0)};
   cli::TellResources(common_, streams);

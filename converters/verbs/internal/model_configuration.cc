@@ -26,7 +26,7 @@ Result<bool> Exists(Storage& storage, const Path& path) {
 // have the same tensor shapes, and would then permute rows without an error.
 Status CheckAgainstArgs(const layout::Configuration& config, const layout::Configuration& args,
                         const std::string& file) {
-  const Result<layout::Configuration> run = ConfigFromMegatronArgs(args);
+  const Result<layout::Configuration> run = ShapeFromMegatronArgs(args);
   if (!run.ok()) return OkStatus();  // too few of them to say anything
   const std::optional<std::int64_t> hidden = layout::FindInt(config, "hidden_size");
   const bool same_hidden = hidden == layout::FindInt(*run, "hidden_size");
@@ -102,7 +102,9 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
     return Error(ErrorKind::kNotFound, "no config.json says what model this is")
         .File(model.checkpoint->path.string())
         .Actual(fmt::format("a {} checkpoint alone", model.checkpoint->format->name))
-        .Hint("ckpt-convert and ckpt-inspect plan take it from a directory with --hf-assets DIR");
+        .Hint(
+            "ckpt-convert, ckpt-inspect plan and diff take it from a directory with --hf-assets "
+            "DIR");
   }
   DescribeForm(args, model.config);
   if (!options.model_type.empty()) model.config["model_type"] = options.model_type;

@@ -269,7 +269,7 @@ void WriteModel(const Configuration& args, YamlWriter& yaml) {
   const Value* const groups = Find(args, has_groups ? "num_query_groups" : "num_attention_heads");
   if (groups != nullptr) yaml.Member("num_query_groups", *groups);
   std::string positions = TextIn(args, "position_embedding_type");
-  if (IsTrue(args, "use_rotary_position_embeddings")) positions = "rope";
+  if (positions != "yarn" && IsTrue(args, "use_rotary_position_embeddings")) positions = "rope";
   if (!positions.empty()) yaml.Member("position_embedding_type", positions);
   WriteVocabulary(args, yaml);
   const bool is_swiglu = IsTrue(args, "swiglu");

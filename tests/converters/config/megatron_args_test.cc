@@ -178,6 +178,44 @@ TEST(MegatronArgs, WarnOfHalfAYarnOnlyWhereItMeansSomethingElse) {
   EXPECT_THAT(Scaled(LatentAttention(), second).lost, ElementsAre(HasSubstr("mscale")));
 }
 
+// Megatron-LM makes the options with the prefix of the others, and takes plain positions where
+// `use_rotary_position_embeddings` is said.
+TEST(MegatronArgs, SayYarnAsMegatronReadsIt) {
+  Configuration model = MixedQwen3Moe();
+  model["rope_parameters.rope_type"] = "yarn";
+  model["rope_parameters.factor"] = 4.0;
+  const auto made = MegatronArgs(model);
+  ASSERT_THAT(made, IsOk());
+  const Configuration args(made->values.begin(), made->values.end());
+  EXPECT_EQ(args.at("position_embedding_type"), Value("yarn"));
+  EXPECT_EQ(args.at("use_rotary_position_embeddings"), Value(false));
+  EXPECT_EQ(args.at("rotary_scaling_factor"), Value(4.0));
+  EXPECT_EQ(args.at("mscale"), Value(1.0));
+  EXPECT_EQ(args.at("mscale_all_dim"), Value(0.0));
+
+  Configuration of_run = args;
+  for (const char* name : {"yarn_rotary_scaling_factor", "yarn_mscale", "yarn_mscale_all_dim"}) {
+    of_run.erase(name);
+  }
+  EXPECT_THAT(*DifferencesFromArgs(model, of_run), IsEmpty());
+  of_run["rotary_scaling_factor"] = 8.0;
+  EXPECT_EQ(DifferencesFromArgs(model, of_run)->size(), 1U);
+}
+
+// What no setting says: the run's args say nothing of the kind.
+TEST(DifferencesFromArgs, NamesWhatTheConfigurationMeansBeside) {
+  const Configuration model = MixedQwen3Moe();
+  const auto made = MegatronArgs(model);
+  ASSERT_THAT(made, IsOk());
+  const Configuration args(made->values.begin(), made->values.end());
+  Configuration other = model;
+  other["hidden_act"] = "gelu";
+  const auto differences = DifferencesFromArgs(other, args);
+  ASSERT_THAT(differences, IsOk());
+  ASSERT_EQ(differences->size(), 1U);
+  EXPECT_THAT(differences->front().message, HasSubstr("config.json means another model"));
+}
+
 TEST(ConfigFromMegatronArgs, ReadsLayerFrequenciesAsMegatronDoes) {
   Configuration args = {
       {"num_layers", 4},          {"hidden_size", 8},           {"ffn_hidden_size", 16},
