@@ -58,6 +58,31 @@ std::string TagPythonFloats(std::string_view json) {
   return tagged;
 }
 
+Status Flatten(const JsonCursor& object, const std::string& prefix, Configuration& config) {
+  CKPT_ASSIGN_OR_RETURN(const auto members, object.Members());
+  for (const auto& [key, json] : members) {
+    const std::string name = prefix + key;
+    if (json.kind() == JsonKind::kObject && !TaggedFloat(json)) {
+      if (json.Find(kFloatTag)) {
+        return Error(ErrorKind::kBadMetadata,
+                     "a tagged number has other members next to it, or is not a number")
+            .Expected("{\"__float__\": \"NaN\"}, or Infinity, or -Infinity")
+            .Actual(Quote(name));
+      }
+      CKPT_RETURN_IF_ERROR(Flatten(json, name + ".", config));
+      continue;
+    }
+    CKPT_ASSIGN_OR_RETURN(Value value, ToValue(json));
+    if (!config.emplace(name, std::move(value)).second) {
+      return Error(ErrorKind::kBadMetadata, "two keys have the same dotted name")
+          .Actual(Quote(name));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
 Result<Value> ToValue(const JsonCursor& json) {
   if (const std::optional<double> number = TaggedFloat(json)) return Value(*number);
   switch (json.kind()) {
@@ -94,31 +119,6 @@ Result<Value> ToValue(const JsonCursor& json) {
   }
   return Value();
 }
-
-Status Flatten(const JsonCursor& object, const std::string& prefix, Configuration& config) {
-  CKPT_ASSIGN_OR_RETURN(const auto members, object.Members());
-  for (const auto& [key, json] : members) {
-    const std::string name = prefix + key;
-    if (json.kind() == JsonKind::kObject && !TaggedFloat(json)) {
-      if (json.Find(kFloatTag)) {
-        return Error(ErrorKind::kBadMetadata,
-                     "a tagged number has other members next to it, or is not a number")
-            .Expected("{\"__float__\": \"NaN\"}, or Infinity, or -Infinity")
-            .Actual(Quote(name));
-      }
-      CKPT_RETURN_IF_ERROR(Flatten(json, name + ".", config));
-      continue;
-    }
-    CKPT_ASSIGN_OR_RETURN(Value value, ToValue(json));
-    if (!config.emplace(name, std::move(value)).second) {
-      return Error(ErrorKind::kBadMetadata, "two keys have the same dotted name")
-          .Actual(Quote(name));
-    }
-  }
-  return OkStatus();
-}
-
-}  // namespace
 
 Result<Configuration> FlattenJson(std::string_view json, std::string_view name) {
   CKPT_ASSIGN_OR_RETURN(const JsonDocument document,

@@ -7,7 +7,14 @@
 #include "core/base/result.h"
 #include "core/layout/value.h"
 
+namespace ckpt {
+class JsonCursor;
+}  // namespace ckpt
+
 namespace ckpt::layout {
+
+// One value: an array becomes a list, an object null. Integers of more than 63 bits become floats.
+Result<Value> ToValue(const JsonCursor& json);
 
 // Members of nested objects get dotted names (`rope_parameters.rope_theta`). Arrays become lists;
 // objects inside arrays become null. Integers of more than 63 bits become floats. NaN and the

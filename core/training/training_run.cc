@@ -22,4 +22,20 @@ const layout::Value* FindArg(const TrainingRun& run, std::string_view name) {
   return found == run.args.end() ? nullptr : &found->second;
 }
 
+void SetArg(std::string_view name, layout::Value value, TrainingRun& run) {
+  const auto found =
+      std::ranges::find(run.args, name, &std::pair<std::string, layout::Value>::first);
+  if (found != run.args.end()) {
+    found->second = std::move(value);
+  } else {
+    run.args.emplace_back(name, std::move(value));
+  }
+}
+
+double LargestDecay(const std::vector<ParamGroup>& groups) {
+  double largest = 0;
+  for (const ParamGroup& group : groups) largest = std::max(largest, group.weight_decay);
+  return largest;
+}
+
 }  // namespace ckpt

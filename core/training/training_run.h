@@ -117,6 +117,12 @@ struct TrainingRun {
 // Null if the run has no argument of this name.
 [[nodiscard]] const layout::Value* FindArg(const TrainingRun& run, std::string_view name);
 
+// Replaces the argument, or adds it behind the others.
+void SetArg(std::string_view name, layout::Value value, TrainingRun& run);
+
+// The weight decay of the group that decays most; 0 without groups.
+[[nodiscard]] double LargestDecay(const std::vector<ParamGroup>& groups);
+
 // A value that the checkpoint stores for every weight that the optimizer updates, such as
 // "exp_avg".
 struct StoredMoment {

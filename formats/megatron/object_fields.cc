@@ -1,8 +1,5 @@
 #include "formats/megatron/object_fields.h"
 
-#include <algorithm>
-#include <span>
-
 #include <fmt/format.h>
 
 #include "core/json/json_reader.h"
@@ -21,14 +18,7 @@ bool ObjectFields::Has(std::string_view name) const {
 }
 
 std::vector<std::string> ObjectFields::Names() const {
-  std::vector<std::string> names;
-  const std::span<const ObjectEntry> objects = source_.index().objects();
-  for (auto object = std::ranges::lower_bound(objects, prefix_, {}, &ObjectEntry::key);
-       object != objects.end() && object->key.starts_with(prefix_); ++object) {
-    std::string name = object->key.substr(prefix_.size());
-    if (!name.empty() && name.find('.') == name.npos) names.push_back(std::move(name));
-  }
-  return names;
+  return NamesBehind(prefix_, source_.index().objects());
 }
 
 std::string ObjectFields::Where(std::string_view name) const {

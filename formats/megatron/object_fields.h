@@ -2,8 +2,11 @@
 #ifndef CKPT_FORMATS_MEGATRON_OBJECT_FIELDS_H_
 #define CKPT_FORMATS_MEGATRON_OBJECT_FIELDS_H_
 
+#include <algorithm>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/bytes.h"
@@ -31,6 +34,18 @@ struct AddFields {
 };
 
 [[nodiscard]] std::vector<ObjectField> ScheduleFields(const RunSchedule& schedule);
+
+// What stands behind a prefix in the keys of entries, which are sorted by them: names without a dot.
+template <typename Entry>
+std::vector<std::string> NamesBehind(std::string_view prefix, std::span<const Entry> entries) {
+  std::vector<std::string> names;
+  for (auto entry = std::ranges::lower_bound(entries, prefix, {}, &Entry::key);
+       entry != entries.end() && entry->key.starts_with(prefix); ++entry) {
+    std::string name = entry->key.substr(prefix.size());
+    if (!name.empty() && name.find('.') == name.npos) names.push_back(std::move(name));
+  }
+  return names;
+}
 
 // The fields behind one prefix, to be read.
 class ObjectFields : public StoredSettings {

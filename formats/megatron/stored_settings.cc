@@ -9,6 +9,7 @@
 
 #include "core/json/json_reader.h"
 #include "core/layout/find_value.h"
+#include "core/layout/flatten_json.h"
 #include "core/training/run_format.h"
 #include "core/training/run_settings.h"
 
@@ -84,10 +85,12 @@ constexpr std::array<EarlierName, 7> kEarlierNames = {
      {"decay_style", "lr_decay_style", &ReadInto<&RunSchedule::lr_decay_style>},
      {"num_iters", "num_steps", &ReadInto<&RunSchedule::num_steps>}}};
 
+// Both a member of torch's groups and an argument of Megatron.
+constexpr std::string_view kDecoupledDecay = "decoupled_weight_decay";
+
 // Members of a group that are read elsewhere, or checked.
 constexpr std::array<std::string_view, 7> kUnderstood = {
-    "amsgrad", "maximize", "bias_correction", "decoupled_weight_decay",
-    "step",    "params",   "initial_lr"};
+    "amsgrad", "maximize", "bias_correction", kDecoupledDecay, "step", "params", "initial_lr"};
 
 // What torch's optimizers have in a group unless they are told otherwise.
 bool IsDefault(std::string_view name, const layout::Value& value) {
@@ -96,14 +99,13 @@ bool IsDefault(std::string_view name, const layout::Value& value) {
 }
 
 Status ReadDecoupling(const StoredSettings& stored, StoredRun& into) {
-  constexpr std::string_view kName = "decoupled_weight_decay";
-  if (!stored.Has(kName)) return OkStatus();
+  if (!stored.Has(kDecoupledDecay)) return OkStatus();
   bool decouples = into.decouples_decay.value_or(true);
-  CKPT_RETURN_IF_ERROR(stored.Read(kName, decouples));
+  CKPT_RETURN_IF_ERROR(stored.Read(kDecoupledDecay, decouples));
   if (into.decouples_decay.value_or(decouples) != decouples) {
     return Error(ErrorKind::kUnsupported,
                  "weight decay is decoupled in one group of the optimizer and not in another")
-        .Tensor(stored.Where(kName))
+        .Tensor(stored.Where(kDecoupledDecay))
         .Hint(std::string(kTakeWeightsAlone));
   }
   into.decouples_decay = decouples;
@@ -134,15 +136,9 @@ Status ReadOthers(const StoredSettings& stored, const std::set<std::string, std:
   return OkStatus();
 }
 
-// A number, a truth value or a text; nothing for others.
-std::optional<layout::Value> ScalarIn(const JsonCursor& value) {
-  if (const Result<bool> flag = value.Bool(); flag.ok()) return layout::Value(*flag);
-  if (const Result<std::int64_t> number = value.Int64(); number.ok()) {
-    return layout::Value(*number);
-  }
-  if (const Result<double> number = value.Double(); number.ok()) return layout::Value(*number);
-  if (Result<std::string> text = value.Text(); text.ok()) return layout::Value(*std::move(text));
-  return std::nullopt;
+// A number, a truth value or a text.
+bool IsScalar(const JsonCursor& value) {
+  return !value.is_null() && value.kind() != JsonKind::kArray && value.kind() != JsonKind::kObject;
 }
 
 }  // namespace
@@ -196,18 +192,10 @@ Status StoredSettings::Read(std::string_view name, std::vector<std::string>& int
 
 Status StoredSettings::Read(std::string_view name, layout::Value& into) const {
   return ReadAs(name, into, [](const JsonCursor& value) -> Result<layout::Value> {
-    if (auto scalar = ScalarIn(value)) return *std::move(scalar);
-    layout::Value::List list;
-    bool is_list = value.kind() == JsonKind::kArray;
-    if (is_list) {
-      CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, value.Items());
-      for (const JsonCursor& item : items) {
-        auto scalar = ScalarIn(item);
-        is_list = is_list && scalar.has_value();
-        list.push_back(std::move(scalar).value_or(layout::Value()));
-      }
+    const Result<std::vector<JsonCursor>> items = value.Items();
+    if (items.ok() ? std::ranges::all_of(*items, &IsScalar) : IsScalar(value)) {
+      return layout::ToValue(value);
     }
-    if (is_list) return layout::Value(std::move(list));
     return Error(ErrorKind::kUnsupported, "a setting of the optimizer is no plain value");
   });
 }
@@ -292,25 +280,15 @@ Status ReadSchedule(const StoredSettings& stored, StoredRun& into) {
 }
 
 void KeepGroupsSettings(TrainingRun& run) {
-  double weight_decay = 0;
-  for (const ParamGroup& group : run.groups) {
-    weight_decay = std::max(weight_decay, group.weight_decay);
-  }
   if (!run.groups.empty()) run.schedule.max_lr = run.groups.front().max_lr;
-  run.schedule.start_wd = run.schedule.end_wd = weight_decay;
+  run.schedule.start_wd = run.schedule.end_wd = LargestDecay(run.groups);
 }
 
 void SettleDecoupling(StoredRun& into) {
-  constexpr std::string_view kName = "decoupled_weight_decay";
   if (!into.decouples_decay) return;
-  const layout::Value value = *into.decouples_decay;
-  auto& args = into.run.args;
-  const auto found = std::ranges::find(args, kName, &std::pair<std::string, layout::Value>::first);
-  if (found != args.end()) {
-    found->second = value;
-  } else if (!*into.decouples_decay) {  // Megatron's argument is true unless it is said
-    args.emplace_back(kName, value);
-  }
+  // Megatron's argument is true unless it is said.
+  const bool is_said = FindArg(into.run, kDecoupledDecay) != nullptr;
+  if (is_said || !*into.decouples_decay) SetArg(kDecoupledDecay, *into.decouples_decay, into.run);
 }
 
 }  // namespace ckpt::megatron

@@ -142,16 +142,6 @@ Status CheckReadersTellNamed(const TrainingState& state, const TrainingRun& run,
 
 bool IsPlain(std::string_view name) { return name.find_first_of(".$") == std::string_view::npos; }
 
-void SetArg(std::string_view name, layout::Value value, TrainingRun& run) {
-  const auto found =
-      std::ranges::find(run.args, name, &std::pair<std::string, layout::Value>::first);
-  if (found != run.args.end()) {
-    found->second = std::move(value);
-  } else {
-    run.args.emplace_back(name, std::move(value));
-  }
-}
-
 // Sets what ranks the checkpoint is cut for, and keeps which the run had.
 void TellUncut(const std::string& name, layout::Value none, TrainingRun& run) {
   if (const layout::Value* const said = FindArg(run, name)) {

@@ -1,9 +1,9 @@
 #include "formats/fsdp2/internal/read_groups.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
-#include <span>
 #include <string_view>
 #include <utility>
 
@@ -29,20 +29,16 @@ constexpr std::string_view kFirstRate = "initial_lr";
 class TorchGroup final : public ObjectFields {
  public:
   // REQUIRES: `source` outlives this.
-  TorchGroup(const CheckpointSource& source, std::string prefix)
-      : ObjectFields(source, prefix), source_(source), prefix_(std::move(prefix)) {}
+  TorchGroup(const CheckpointSource& source, std::string_view prefix)
+      : ObjectFields(source, prefix), source_(source) {}
 
   [[nodiscard]] bool Has(std::string_view name) const override {
     return ObjectFields::Has(name) || Find(name) != nullptr;
   }
   [[nodiscard]] std::vector<std::string> Names() const override {
     std::vector<std::string> names = ObjectFields::Names();
-    const std::span<const GlobalTensor> tensors = source_.index().tensors();
-    for (auto tensor = std::ranges::lower_bound(tensors, prefix_, {}, &GlobalTensor::key);
-         tensor != tensors.end() && tensor->key.starts_with(prefix_); ++tensor) {
-      std::string name = tensor->key.substr(prefix_.size());
-      if (name.find('.') == name.npos) names.push_back(std::move(name));
-    }
+    std::ranges::move(megatron::NamesBehind(Where(""), source_.index().tensors()),
+                      std::back_inserter(names));
     std::ranges::sort(names);
     return names;
   }
@@ -63,7 +59,6 @@ class TorchGroup final : public ObjectFields {
   }
 
   const CheckpointSource& source_;
-  const std::string prefix_;
 };
 
 // `prefix` is that of torch's settings, `rest` that of what torch does not keep; empty: none is
@@ -153,12 +148,6 @@ void TellDecayApart(const CheckpointSource& source, std::vector<ParamGroup>& gro
 }
 
 }  // namespace
-
-double LargestDecay(const std::vector<ParamGroup>& groups) {
-  double largest = 0;
-  for (const ParamGroup& group : groups) largest = std::max(largest, group.weight_decay);
-  return largest;
-}
 
 Result<Groups> ReadGroups(const CheckpointSource& source, const std::string& optimizer,
                           StoredRun& into) {

@@ -24,8 +24,6 @@ struct Groups {
 Result<Groups> ReadGroups(const CheckpointSource& source, const std::string& optimizer,
                           StoredRun& into);
 
-[[nodiscard]] double LargestDecay(const std::vector<ParamGroup>& groups);
-
 }  // namespace ckpt::fsdp2
 
 #endif  // CKPT_FORMATS_FSDP2_INTERNAL_READ_GROUPS_H_

@@ -20,6 +20,7 @@
 #include "core/layout/find_value.h"
 #include "core/tensor/dtype.h"
 #include "core/tensor/shape.h"
+#include "core/training/run_settings.h"
 #include "formats/megatron/bridge_files.h"
 #include "formats/megatron/schedule.h"
 #include "formats/megatron/stored_settings.h"
@@ -215,12 +216,6 @@ std::optional<JsonCursor> ScheduleIn(const StoredState& common) {
   return std::nullopt;
 }
 
-Status ReadSchedule(const StoredState& common, StoredRun& into) {
-  const std::optional<JsonCursor> stored = ScheduleIn(common);
-  if (!stored) return OkStatus();
-  return megatron::ReadSchedule(MemberSettings(common, *stored), into);
-}
-
 // Without a schedule, as other programs than Megatron save it.
 void KeepRate(StoredRun& into) {
   megatron::KeepGroupsSettings(into.run);
@@ -235,7 +230,8 @@ Result<ParamGroup> ReadGroup(const StoredState& state, const JsonCursor& stored,
   ParamGroup group = {.max_lr = schedule.max_lr, .min_lr = schedule.min_lr};
   const MemberSettings settings(state, stored);
   CKPT_RETURN_IF_ERROR(megatron::ReadGroup(settings, group, into));
-  const bool says_max = schedule.max_lr != 0 || settings.Has("max_lr");
+  const bool says_max =
+      into.said.contains(fmt::format("{}max_lr", kOfSchedule)) || settings.Has("max_lr");
   if (!says_max) group.max_lr = group.lr;
   if (group.sgd) step = step.value_or(0);
   const std::optional<JsonCursor> own = stored.Find("step");
@@ -462,9 +458,12 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   CKPT_ASSIGN_OR_RETURN(const StoredState common, StoredState::ReadCommon(source));
   StoredRun stored{std::move(tensors)};
   CKPT_RETURN_IF_ERROR(NoteUnread(common, common.root(), kCommonMembers, stored));
-  CKPT_RETURN_IF_ERROR(ReadSchedule(common, stored));
+  const std::optional<JsonCursor> schedule = ScheduleIn(common);
+  if (schedule) {
+    CKPT_RETURN_IF_ERROR(megatron::ReadSchedule(MemberSettings(common, *schedule), stored));
+  }
   CKPT_RETURN_IF_ERROR(ReadGroups(source, common, stored));
-  if (!ScheduleIn(common)) KeepRate(stored);
+  if (!schedule) KeepRate(stored);
   CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
   CKPT_RETURN_IF_ERROR(ReadProgress(common, args, stored));
   megatron::SettleDecoupling(stored);

@@ -52,7 +52,7 @@ std::unique_ptr<Storage> Write(const WritePlan& plan) {
       std::ranges::copy(literal.bytes,
                         content.begin() + static_cast<std::ptrdiff_t>(literal.offset_bytes));
     }
-    const Path path = Path("/root") / plan.files[f].name;
+    const Path path = Path("/run") / plan.files[f].name;
     EXPECT_THAT(storage->MakeDirectories(path.parent_path()), IsOk());
     EXPECT_THAT(WriteSmallFile(*storage, path, content), IsOk());
   }
@@ -74,8 +74,8 @@ TEST(TorchDistWriterTest, MakesARootThatOldLoadersTake) {
       ElementsAre("latest_checkpointed_iteration.txt", "release/.metadata", "release/__0_0.distcp",
                   "release/common.pt", "release/hf_assets/config.json", "release/metadata.json"));
   const auto storage = Write(planned->plan);
-  EXPECT_EQ(TextOf(*storage, "/root/latest_checkpointed_iteration.txt"), "release");
-  EXPECT_EQ(TextOf(*storage, "/root/release/metadata.json"),
+  EXPECT_EQ(TextOf(*storage, "/run/latest_checkpointed_iteration.txt"), "release");
+  EXPECT_EQ(TextOf(*storage, "/run/release/metadata.json"),
             "{\"sharded_backend\": \"torch_dist\", \"sharded_backend_version\": 1, "
             "\"common_backend\": \"torch\", \"common_backend_version\": 1}");
 }
@@ -87,7 +87,7 @@ TEST(TorchDistWriterTest, MakesTheCommonStateAnObjectOnRequest) {
   ASSERT_THAT(planned, IsOk());
   EXPECT_FALSE(NamesOf(planned->plan).contains("release/common.pt"));
   const auto storage = Write(planned->plan);
-  EXPECT_EQ(TextOf(*storage, "/root/release/metadata.json"),
+  EXPECT_EQ(TextOf(*storage, "/run/release/metadata.json"),
             "{\"sharded_backend\": \"torch_dist\", \"sharded_backend_version\": 1}");
 }
 
@@ -99,7 +99,7 @@ TEST_P(GenerationTest, IsReadAsItWasAskedFor) {
   const auto planned = PlanWeights(kFormat, Request(GetParam()));
   ASSERT_THAT(planned, IsOk());
   const auto storage = Write(planned->plan);
-  const auto source = Source::Open(*storage, "/root/release");
+  const auto source = Source::Open(*storage, "/run/release");
   ASSERT_THAT(source, IsOk());
   const CheckpointIndex& index = (*source)->index();
   ASSERT_EQ(index.tensors().size(), 1U);
