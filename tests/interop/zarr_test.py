@@ -2,6 +2,7 @@
 import pytest
 import transformers
 
+import golden
 import packages
 import tools
 from published_model import publish
@@ -16,10 +17,13 @@ CONFIGS = {
 }
 
 
-def saved(source, ranks, out):
-    zarr = packages.installed("zarr==2.18.7", "numcodecs==0.15.1", "fasteners==0.20", "tensorstore==0.1.86", "ml_dtypes==0.6.0",
+def zarr_package():
+    return packages.installed("zarr==2.18.7", "numcodecs==0.15.1", "fasteners==0.20", "tensorstore==0.1.86", "ml_dtypes==0.6.0",
                               "Deprecated==1.2.18", "wrapt==1.17.3")
-    return tools.peer("2.15.0", "zarr_save.py", packages.megatron_core("0.15.3"), source, out, ranks, "--sequential", zarr)
+
+
+def saved(source, ranks, out):
+    return tools.peer("2.15.0", "zarr_save.py", packages.megatron_core("0.15.3"), source, out, ranks, "--sequential", "--zarr", zarr_package())
 
 
 # Of each model: tensor and expert ranks.
@@ -35,6 +39,24 @@ def test_the_arrays_are_the_model(name, ranks, tmp_path):
         == tools.inspect("digest", tmp_path / "hf", "--as", "hf")["checkpoint"]
     tools.convert("convert", tmp_path / "zarr", tmp_path / "back", "--to", "hf", "--hf-assets", tmp_path / "hf")
     assert tools.digests(tmp_path / "back") == tools.digests(tmp_path / "hf")
+
+
+@pytest.mark.parametrize("form", ("fully_reshardable", "fully_sharded_model_space"))
+@pytest.mark.parametrize("name", ("dense_fsdp2", "moe_ep2_fsdp4"))
+def test_the_arrays_of_a_run_are_the_run(name, form, tmp_path):
+    """The optimizer's states come back too, also where ranks wrote slices of flattened parameters into the arrays."""
+    (case,) = [c for c in golden.cases("fsdp_dtensor") if c.name == name]
+    tools.convert("fsdp-to-torch-dist", case / "ckpt", tmp_path / "ours", "--transformer-impl", "local", "--dtype", "bfloat16",
+                  "--optimizer-form", form)
+    (folder,) = (tmp_path / "ours").glob("iter_*")
+    tools.peer("2.15.0", "megatron_core.py", packages.megatron_core("0.15.3"), folder, tmp_path / "live.pt", tmp_path / "zarr", "--sequential",
+               "--zarr", zarr_package(), timeout=120)
+    assert tools.inspect("summary", tmp_path / "zarr")["format"] == "zarr"
+    assert not any(tmp_path.glob("zarr/*.distcp"))
+    for saved_run in ("ours", "zarr"):
+        tools.convert("torch-dist-to-fsdp", tmp_path / saved_run, tmp_path / f"back-{saved_run}", "--transformer-impl", "local")
+    assert tools.digests(tmp_path / "back-zarr") == tools.digests(tmp_path / "back-ours")
+    assert any("exp_avg_sq" in key for key in tools.digests(tmp_path / "back-zarr"))
 
 
 def test_a_missing_chunk_is_named(tmp_path):

@@ -1,12 +1,12 @@
 """What real Megatron-Core makes of a torch_dist checkpoint, on the CPU and one rank.
 
-    megatron_core.py CORE FOLDER LIVE OWN --grouped|--sequential [--expert-ranks 2]
+    megatron_core.py CORE FOLDER LIVE OWN --grouped|--sequential [--expert-ranks 2] [--zarr ZARR]
 
 Builds the GPTModel that `args` in FOLDER describe, of local layers, and of a training run also its distributed optimizer and
 scheduler; loads FOLDER into them with a strictness that raises on every missing and every unexpected key, stores the live
 parameters in LIVE (torch.save), and saves the same to OWN by itself.
-CORE: where the library's packages lie. The last argument but one: of which class experts are. With --expert-ranks, so many processes
-share the experts and the optimizer's state.
+CORE: where the library's packages lie. --grouped, --sequential: of which class experts are. With --expert-ranks, so many processes
+share the experts and the optimizer's state. With --zarr, the place of that package, it saves by the older backend: a zarr array for each tensor.
 """
 import dataclasses
 import inspect
@@ -22,7 +22,8 @@ import warnings
 
 warnings.simplefilter("ignore")
 core, folder, live, own, experts = sys.argv[1:6]
-expert_ranks = int(sys.argv[7]) if "--expert-ranks" in sys.argv else 1
+options = dict(zip(sys.argv[6::2], sys.argv[7::2]))
+expert_ranks = int(options.get("--expert-ranks", 1))
 if "CKPT_PEER_RANK" not in os.environ:  # this program once more for each further rank
     os.environ["CKPT_PEER_STORE"] = os.path.join(tempfile.mkdtemp(), "store")
     for other in range(1, expert_ranks):
@@ -34,6 +35,10 @@ os.environ.update(RANK=str(rank), WORLD_SIZE=str(expert_ranks), LOCAL_RANK="0", 
 
 import no_gpu
 
+if "--zarr" in options:
+    import zarr_package
+
+    zarr_package.install(options["--zarr"])
 no_gpu.install()
 import numpy
 import torch
@@ -234,7 +239,8 @@ def main():
     if is_run:
         state["opt_param_scheduler"] = scheduler.state_dict()
         state["rng_state"] = ShardedObject("rng_state", loaded["rng_state"], (1, 1), (0, 0), replica_id=rank)
-    dist_checkpointing.save(state, own, **only(dist_checkpointing.save, content_metadata=content, async_strategy="mcore"))
+    backend = {"sharded_strategy": ("zarr", 1)} if "--zarr" in options else {}
+    dist_checkpointing.save(state, own, **only(dist_checkpointing.save, content_metadata=content, async_strategy="mcore"), **backend)
     kept = lambda d: {k: d.get(k) for k in ("opt_param_scheduler", "iteration", "num_floating_point_operations_so_far")}
     own_common = dist_checkpointing.load_common_state_dict(own)
     assert kept(own_common) == kept(common), (kept(own_common), kept(common))

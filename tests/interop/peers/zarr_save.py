@@ -1,6 +1,6 @@
 """Saves a model as Megatron-Core's older backend does: a zarr array for each tensor.
 
-    zarr_save.py CORE FOLDER OUT TENSOR,EXPERT --sequential ZARR
+    zarr_save.py CORE FOLDER OUT TENSOR,EXPERT --sequential --zarr ZARR
 
 Every one of TENSOR x EXPERT ranks builds its part of the GPTModel that `args` in FOLDER (torch_dist) describe and loads FOLDER into it;
 all save to OUT by dist_checkpointing's strategy "zarr".
@@ -11,15 +11,9 @@ import os
 import pathlib
 import sys
 import tempfile
-import types
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-sys.path.insert(0, sys.argv[6])
-# zarr prints trees by a package that exists as source alone. No tree is printed here.
-sys.modules["asciitree"] = types.SimpleNamespace(BoxStyle=object, LeftAligned=object)
-sys.modules["asciitree.traversal"] = types.SimpleNamespace(Traversal=object)
 
-import tensorstore  # gives numpy the type bfloat16
 import megatron_core as peer  # reads CORE and FOLDER from the command line
 import torch
 import torch.distributed as dist
