@@ -12,6 +12,7 @@
 
 #include "converters/verbs/internal/compare_buffers.h"
 #include "converters/verbs/internal/compare_runs.h"
+#include "converters/verbs/internal/model_configuration.h"
 #include "converters/verbs/internal/pair_models.h"
 #include "converters/verbs/internal/vocabulary_padding.h"
 #include "converters/verbs/model_source.h"
@@ -87,14 +88,13 @@ void BorrowConfiguration(Storage& storage, const Opened& checkpoint, const Compa
   if (again.ok()) model = std::move(again);
 }
 
-// The model of a checkpoint, by its own config.json or that of the options. Says in `takes_assets`
-// whether it is the latter.
-Result<ModelSource> UnderstandSide(Storage& storage, const Opened& checkpoint,
-                                   const CompareOptions& options, bool& takes_assets) {
-  Result<ModelSource> model = UnderstandModel(storage, checkpoint, OptionsFor(options, {}, {}));
-  takes_assets = !options.assets.empty() && (!model.ok() || model->assets.empty());
-  if (!takes_assets) return model;
-  return UnderstandModel(storage, checkpoint, OptionsFor(options, options.assets, {}));
+// Whether the config.json of the options is that of the checkpoint: it has none of its own. Errors:
+// those of the system.
+Result<bool> TakesAssets(Storage& storage, const Opened& checkpoint,
+                         const CompareOptions& options) {
+  if (options.assets.empty()) return false;
+  CKPT_ASSIGN_OR_RETURN(const Path own, FindAssets(storage, *checkpoint, {}));
+  return own.empty();
 }
 
 // Reads both models with the rows that pad their vocabularies, if both have the same number of
@@ -279,17 +279,21 @@ Result<Comparison> CompareFirstCopies(Storage& storage, const Opened& a, const O
                                       const CompareOptions& options) {
   const bool asks_for_models = !options.mapping.empty() || !options.assets.empty();
   if (!asks_for_models && HaveSameKeys(*a, *b)) return CompareAsStored(a, b);
-  bool a_takes_assets = false;
-  bool b_takes_assets = false;
-  Result<ModelSource> model_a = UnderstandSide(storage, a, options, a_takes_assets);
-  Result<ModelSource> model_b = UnderstandSide(storage, b, options, b_takes_assets);
+  CKPT_ASSIGN_OR_RETURN(const bool a_takes_assets, TakesAssets(storage, a, options));
+  CKPT_ASSIGN_OR_RETURN(const bool b_takes_assets, TakesAssets(storage, b, options));
+  const auto understand = [&](const Opened& side, bool takes_assets) {
+    const Path assets = takes_assets ? options.assets : Path();
+    return UnderstandModel(storage, side, OptionsFor(options, assets, {}));
+  };
+  Result<ModelSource> model_a = understand(a, a_takes_assets);
+  Result<ModelSource> model_b = understand(b, b_takes_assets);
   if (!options.assets.empty() && !a_takes_assets && !b_takes_assets) {
     return Error(ErrorKind::kUsage, "--hf-assets changes nothing: both sides have a config.json")
         .File(options.assets.string())
         .Hint("leave ckpt-inspect diff's --hf-assets out");
   }
-  BorrowConfiguration(storage, a, options, model_b, model_a);
-  BorrowConfiguration(storage, b, options, model_a, model_b);
+  if (!a_takes_assets) BorrowConfiguration(storage, a, options, model_b, model_a);
+  if (!b_takes_assets) BorrowConfiguration(storage, b, options, model_a, model_b);
   for (const Result<ModelSource>* model : {&model_a, &model_b}) {
     if (model->ok()) continue;
     if (asks_for_models || model->status().kind() == ErrorKind::kChecksum) {

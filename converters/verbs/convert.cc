@@ -73,14 +73,14 @@ Status WriteManifest(Storage& storage, const PreparedConversion& prepared,
 }
 
 // What is known of source and target before anything is written.
-Result<ConvertReport> BeginReport(const PreparedConversion& prepared) {
+ConvertReport BeginReport(const PreparedConversion& prepared) {
   ConvertReport report;
   report.source_format = prepared.model.checkpoint->format->name;
   report.target_format = prepared.to.container->container();
   for (const GlobalTensor& tensor : prepared.model.checkpoint->source->index().tensors()) {
     ++report.source_tensors;
-    CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
-    report.source_bytes += bytes;
+    const Result<std::uint64_t> bytes = CountBytes(tensor.shape, tensor.dtype);
+    if (bytes.ok()) report.source_bytes += *bytes;  // else it is left out on request
   }
   report.target_tensors = prepared.target_tensors;
   report.target_bytes = prepared.target_bytes;
@@ -103,6 +103,9 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
   }
   CKPT_RETURN_IF_ERROR(CheckSourceManifest(storage, prepared, options));
   CKPT_RETURN_IF_ERROR(CheckCopies(prepared.model, options.memory_budget_bytes));
+  for (const ModelSource& moment : prepared.moments_with_copies) {
+    CKPT_RETURN_IF_ERROR(CheckCopies(moment, options.memory_budget_bytes));
+  }
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::uint32_t> digested,
                         TensorsToDigest(prepared, options));
   const DigestingSource source(prepared.model.source(), digested, HashAlgorithm::kXxh3);
@@ -116,11 +119,9 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
                                  .read_in_order = {digested.begin(), digested.end()},
                                  .progress = options.progress,
                                  .stop = options.stop}));
-  CKPT_ASSIGN_OR_RETURN(ConvertReport report, BeginReport(prepared));
+  ConvertReport report = BeginReport(prepared);
   AddExecuted(executed, report);
-  report.dropped = prepared.model.left_out;
-  report.dropped.insert(report.dropped.end(), prepared.left_out_files.begin(),
-                        prepared.left_out_files.end());
+  report.dropped = prepared.left_out();
   CKPT_ASSIGN_OR_RETURN(const std::vector<LeftOutEntry> used_padding,
                         FindUsedPadding(prepared.model, options.memory_budget_bytes));
   for (const LeftOutEntry& entry : used_padding) {
@@ -173,8 +174,8 @@ Result<ConvertReport> RunWorker(Storage& storage, const PreparedConversion& prep
     for (const WriteItem& item : prepared.plan.write.items) files.insert(item.file);
     return Error(ErrorKind::kUsage, "more workers than can share a compressed conversion")
         .Expected(fmt::format("at most {}: one worker writes all of a file, and the tensors lie in "
-                              "{} files",
-                              shares, files.size()))
+                              "{} {}",
+                              shares, files.size(), files.size() == 1 ? "file" : "files"))
         .Actual(fmt::format("{} workers", workers))
         .Hint("ckpt-convert --files makes more files, where the format has several");
   }
@@ -188,7 +189,7 @@ Result<ConvertReport> RunWorker(Storage& storage, const PreparedConversion& prep
   CKPT_ASSIGN_OR_RETURN(const WorkerPlace place,
                         EnterAsWorker(storage, staging, *options.worker, prepared.plan));
   std::vector<bool> own = TensorsOf(prepared.plan.write, *options.worker);
-  CKPT_ASSIGN_OR_RETURN(ConvertReport report, BeginReport(prepared));
+  ConvertReport report = BeginReport(prepared);
   report.worker = {.tensors = static_cast<std::size_t>(std::ranges::count(own, true)),
                    .of_tensors = own.size()};
   CKPT_ASSIGN_OR_RETURN(
@@ -218,6 +219,12 @@ Status CheckWorkers(Storage& storage, const ConvertOptions& options) {
 }
 
 }  // namespace
+
+std::vector<LeftOutEntry> PreparedConversion::left_out() const {
+  std::vector<LeftOutEntry> entries = model.left_out;
+  entries.insert(entries.end(), left_out_files.begin(), left_out_files.end());
+  return entries;
+}
 
 Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& prepared,
                                     const ConvertOptions& options) {

@@ -71,6 +71,8 @@ struct PreparedConversion {
   bool changes_dtype = false;  // some tensor is cast
   bool is_run = false;         // a whole training run
   bool keeps_padding = false;  // a run with the rows that pad its vocabulary
+  // Of a run: what its optimizer keeps, where it keeps something for the copies of weights, too.
+  std::vector<ModelSource> moments_with_copies;
   // Of a target that links: where each tensor lies, by key. The plan has no tensors then.
   std::map<std::string, std::vector<LinkedBox>> links;
   std::size_t target_tensors = 0;
@@ -80,6 +82,9 @@ struct PreparedConversion {
   std::size_t parity_files = 0;    // how many are written besides those of the plan
   std::uint64_t needed_bytes = 0;  // of the disk, with parity; at least, if tensors are compressed
   std::vector<Problem> warnings;   // what the user should know of source and result
+
+  // Everything of the source that the target has no place for, as far as metadata show it.
+  [[nodiscard]] std::vector<LeftOutEntry> left_out() const;
 };
 
 // What a worker wrote, and all workers together write: small tensors whose elements the plan has
@@ -115,12 +120,14 @@ struct ConvertReport {
 // kMissing, kShapeMismatch, kDtypeMismatch (the names and shapes do not fit the family), kUsage (a
 // naming that the target cannot have, a choice that the naming does not have, a part of a training
 // run), kAlreadyExists (the target), kUnsupported. Of a training run into a format that holds runs,
-// those of UnderstandTrainingState.
+// those of UnderstandTrainingState. kUsage also of a target that is the source, one of its files, or
+// a directory with it; or that is to be one file and has a directory's name.
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options);
 
 // Carries it out: writes beside the target, verifies, publishes by one rename. A worker writes its
 // part alone. Errors: those of Execute, WriteParity, EnterAsWorker and MergeWorkers; kValueMismatch
-// (the result read back is not the source: nothing is published). A conversion that was stopped, or
+// (a copy of a weight, or what the optimizer keeps for it, is not that of the weight; the result
+// read back is not the source: nothing is published). A conversion that was stopped, or
 // that found the disk full, can be resumed: the hint says how.
 Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& prepared,
                                     const ConvertOptions& options);

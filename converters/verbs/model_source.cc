@@ -182,10 +182,12 @@ Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
   return OkStatus();
 }
 
-// Fills in `warnings`.
-Status CheckIntact(ModelSource& model) {
+// Fills in `warnings`. What is wrong with an entry that the options leave out is a warning.
+Status CheckIntact(const OpenModelOptions& options, ModelSource& model) {
   std::vector<Problem> errors;
   for (Problem& problem : ValidateIndex(model.source())) {
+    const bool is_left_out = !problem.tensor.empty() && !KeyInTarget(options, problem.tensor);
+    if (is_left_out) problem.severity = Severity::kWarning;
     const bool is_error = problem.severity == Severity::kError;
     (is_error ? errors : model.warnings).push_back(std::move(problem));
   }
@@ -203,11 +205,11 @@ Result<ModelSource> OpenModel(Storage& storage, const Path& path, const OpenMode
 namespace {
 
 // The checkpoint with its manifest, checked.
-Result<ModelSource> OpenIntact(Storage& storage,
-                               std::shared_ptr<const OpenedCheckpoint> checkpoint) {
+Result<ModelSource> OpenIntact(Storage& storage, std::shared_ptr<const OpenedCheckpoint> checkpoint,
+                               const OpenModelOptions& options) {
   ModelSource model;
   model.checkpoint = std::move(checkpoint);
-  CKPT_RETURN_IF_ERROR(CheckIntact(model));
+  CKPT_RETURN_IF_ERROR(CheckIntact(options, model));
   model.manifest = model.checkpoint->manifest;
   if (!model.manifest) {
     CKPT_ASSIGN_OR_RETURN(model.manifest, ReadManifest(storage, model.checkpoint->path));
@@ -224,7 +226,7 @@ Result<ModelSource> OpenIntact(Storage& storage,
 Result<ModelSource> UnderstandModel(Storage& storage,
                                     std::shared_ptr<const OpenedCheckpoint> checkpoint,
                                     const OpenModelOptions& options) {
-  CKPT_ASSIGN_OR_RETURN(ModelSource model, OpenIntact(storage, std::move(checkpoint)));
+  CKPT_ASSIGN_OR_RETURN(ModelSource model, OpenIntact(storage, std::move(checkpoint), options));
   CKPT_RETURN_IF_ERROR(ReadConfiguration(storage, options, model));
   CKPT_RETURN_IF_ERROR(DecodeQuantised(model));
   CKPT_RETURN_IF_ERROR(FindTable(storage, options, model));
@@ -268,7 +270,7 @@ Status RefuseOtherAssets(const Path& given, const Path& own) {
 Result<ModelSource> TakeAsStored(Storage& storage,
                                  std::shared_ptr<const OpenedCheckpoint> checkpoint,
                                  const OpenModelOptions& options) {
-  CKPT_ASSIGN_OR_RETURN(ModelSource model, OpenIntact(storage, std::move(checkpoint)));
+  CKPT_ASSIGN_OR_RETURN(ModelSource model, OpenIntact(storage, std::move(checkpoint), options));
   CKPT_ASSIGN_OR_RETURN(model.assets, FindAssets(storage, *model.checkpoint, {}));
   if (!options.assets.empty()) {
     const bool has_other =

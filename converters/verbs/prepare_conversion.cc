@@ -3,7 +3,9 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -13,18 +15,23 @@
 #include "converters/verbs/convert.h"
 #include "converters/verbs/internal/check_options.h"
 #include "converters/verbs/internal/convert_run.h"
+#include "converters/verbs/internal/model_configuration.h"
 #include "converters/verbs/internal/name_in_manifest.h"
+#include "converters/verbs/internal/offered_tensors.h"
 #include "converters/verbs/internal/plan_target.h"
+#include "converters/verbs/source_paths.h"
 #include "converters/verbs/target_space.h"
 #include "converters/verbs/training_state.h"
 #include "core/base/endian.h"
 #include "core/base/hash.h"
 #include "core/base/warning.h"
 #include "core/io/staging_name.h"
+#include "core/layout/match.h"
 #include "core/manifest/read_manifest.h"
 #include "core/plan/plan_check.h"
 #include "core/plan/plan_recipes.h"
 #include "core/repair/parity.h"
+#include "core/training/run_settings.h"
 #include "formats/registry/registry.h"
 #include "formats/registry/stored_run.h"
 
@@ -52,7 +59,9 @@ Result<std::string> IdentifySource(Storage& storage, const ModelSource& model) {
 
 // When the target is replaced, the source must not be removed with it. And side files must not be
 // taken from the result.
-Status CheckPaths(const ConvertOptions& options, const ModelSource& model) {
+Status CheckPaths(Storage& storage, const ConvertOptions& options,
+                  const PreparedConversion& prepared) {
+  const ModelSource& model = prepared.model;
   if (options.target.empty()) return Error(ErrorKind::kUsage, "the target's name is empty");
   const Path target = CanonicalPath(options.target);
   const auto refuse = [&](std::string_view rule) {
@@ -60,13 +69,17 @@ Status CheckPaths(const ConvertOptions& options, const ModelSource& model) {
         .File(options.target.string())
         .Hint("choose another target");
   };
-  if (IsWithin(CanonicalPath(options.source), target) ||
-      IsWithin(CanonicalPath(model.checkpoint->path), target)) {
-    return refuse("the target is the source, or contains it");
+  const std::string name = options.target.filename().string();
+  if (prepared.to.container->is_one_file && (name.empty() || name == "." || name == "..")) {
+    return refuse("the target is to be one file, and its name is that of a directory");
   }
-  if (IsWithin(CanonicalPath(options.source), StagingOf(target))) {
-    return refuse("the source lies where the target is prepared");
-  }
+  CKPT_ASSIGN_OR_RETURN(const std::vector<Path> read,
+                        SourcePaths(storage, options.source, *model.checkpoint));
+  const auto any_is_in = [&](const Path& directory) {
+    return std::ranges::any_of(read, [&](const Path& path) { return IsWithin(path, directory); });
+  };
+  if (any_is_in(target)) return refuse("the target is the source, or contains it");
+  if (any_is_in(StagingOf(target))) return refuse("the source lies where the target is prepared");
   if (!model.assets.empty() && IsWithin(target, CanonicalPath(model.assets))) {
     return refuse("the target lies inside the directory that side files are taken from");
   }
@@ -113,13 +126,134 @@ bool KeepsPadding(const ConvertOptions& options, const Target& to,
          HoldsRun(checkpoint);
 }
 
+// Those that nobody asks for are of Megatron's older checkpoints, or a mapping's.
+bool IsOfMegatron(std::string_view naming) {
+  const KnownNaming* const known = FindNaming(naming);
+  return known == nullptr || known->is_of_megatron;
+}
+
+// Of a weight and its copies the target has one state: that of the copies is listed, and compared
+// with it while the target is written.
+void LeaveCopiesOut(const TrainingState& state, PreparedConversion& prepared) {
+  for (const ModelSource& moment : state.moments) {
+    const layout::SourceMatch& match = moment.match;
+    if (match.derived_present.empty()) continue;
+    for (const std::uint32_t copy : match.derived_present) {
+      const GlobalTensor& tensor = moment.source().index().tensors()[match.positions[copy]];
+      prepared.model.left_out.push_back(
+          {tensor.key, NumBytes(tensor.shape, tensor.dtype),
+           "the same as what the optimizer keeps for the weight to which it is tied"});
+    }
+    prepared.moments_with_copies.push_back(moment);
+  }
+}
+
+// Members of an optimizer's group go along, but under Megatron's own names they would say something
+// else there. OneCycleLR has a `max_lr` and a `min_lr`.
+void WarnOfReplacedMembers(const TrainingRun& run, PreparedConversion& prepared) {
+  if (!IsOfMegatron(prepared.to.NamingInUse())) return;
+  const ParamGroup any;
+  std::set<std::string, std::less<>> own;
+  VisitGroup(any, [&](std::string_view name, const auto& /*setting*/) { own.emplace(name); });
+  std::set<std::string> replaced;
+  for (const ParamGroup& group : run.groups) {
+    for (const auto& [name, value] : group.others) {
+      if (own.contains(name)) replaced.insert(fmt::format("{} {}", name, FormatValue(value)));
+    }
+  }
+  if (replaced.empty()) return;
+  Problem warning = Warning(
+      ErrorKind::kUnsupported,
+      fmt::format("members of the optimizer's groups have names that mean something else in "
+                  "Megatron's, and were left out: {}",
+                  fmt::join(replaced, ", ")),
+      prepared.model.checkpoint->path.string());
+  warning.hint = "ckpt-convert --to dcp --naming fsdp2 keeps them";
+  prepared.warnings.push_back(std::move(warning));
+}
+
+Status NeedsDropped(const OpenedCheckpoint& checkpoint, const std::string& key) {
+  return Error(ErrorKind::kUsage,
+               "--drop leaves out a part of the training run, which is converted as a whole")
+      .File(checkpoint.path.string())
+      .Tensor(key)
+      .Hint("ckpt-convert --weights-only leaves the rest of the training run out");
+}
+
+// A run is converted as a whole: what --drop leaves out lies beside it, and no weight is missing.
+Status CheckDropped(Storage& storage, const OpenModelOptions& options, const TrainingState& state) {
+  if (options.drop.empty()) return OkStatus();
+  const OpenedCheckpoint& checkpoint = *state.weights.checkpoint;
+  // Without the weights that are left out, the model may have been taken for a smaller one.
+  ModelSource whole;
+  whole.checkpoint = state.weights.checkpoint;
+  CKPT_RETURN_IF_ERROR(ReadConfiguration(storage, options, whole));
+  const CheckpointIndex& index = checkpoint.source->index();
+  std::vector<GlobalTensor> tensors(index.tensors().begin(), index.tensors().end());
+  for (GlobalTensor& tensor : tensors) tensor.key = WithoutWrappers(tensor.key);
+  CKPT_ASSIGN_OR_RETURN(
+      layout::SourceMatch match,
+      layout::MatchSource(*state.weights.family, state.weights.match.layout.naming,
+                          whole.layout_config(), tensors));
+  const std::set<std::uint32_t> weights(match.positions.begin(), match.positions.end());
+  for (std::uint32_t t = 0; t < tensors.size(); ++t) {
+    const std::string& key = index.tensors()[t].key;
+    const bool is_of_run = weights.contains(t) || state.tensors.contains(key);
+    if (is_of_run && !KeyInTarget(options, key)) return NeedsDropped(checkpoint, key);
+  }
+  for (const ObjectEntry& object : index.objects()) {
+    const bool is_of_run = std::ranges::any_of(state.objects, [&](const std::string& beginning) {
+      return object.key.starts_with(beginning);
+    });
+    if (is_of_run && !KeyInTarget(options, object.key)) return NeedsDropped(checkpoint, object.key);
+  }
+  std::erase_if(match.problems, [&](const Problem& problem) {
+    return options.allow_missing || problem.kind != ErrorKind::kMissing;
+  });
+  return Status(std::move(match.problems)).File(checkpoint.path.string());
+}
+
+// Objects that --drop names do not go along.
+void NoteDropped(const OpenModelOptions& options, std::vector<LeftOutEntry>& left_out) {
+  for (LeftOutEntry& entry : left_out) {
+    if (KeyInTarget(options, entry.key)) continue;
+    entry.why = kLeftOutOnRequest;
+    entry.is_bookkeeping = false;
+  }
+}
+
+// Tensors get other names, and not what says to which parameter the tensors of an optimizer belong
+// and how it updates them: under an optimizer's names they would be left out as one that is not
+// understood.
+Status CheckRenamesNoOptimizer(const OpenModelOptions& options, const ModelSource& model) {
+  for (const GlobalTensor& tensor : model.source().index().tensors()) {
+    const std::optional<std::string> key = KeyInTarget(options, tensor.key);
+    if (!key || *key == tensor.key) continue;
+    IndexBuilder builder;
+    builder.AddTensor(*key, tensor.dtype, tensor.shape);
+    CKPT_ASSIGN_OR_RETURN(const CheckpointIndex renamed, builder.Build());
+    if (!HoldsOptimizer(renamed)) continue;
+    return Error(ErrorKind::kUsage,
+                 "--rename gives weights other names, and no optimizer: its settings keep theirs")
+        .File(model.checkpoint->path.string())
+        .Tensor(tensor.key)
+        .Actual(*key)
+        .Hint("ckpt-convert --weights-only leaves the optimizer out");
+  }
+  return OkStatus();
+}
+
 // The run of the source, if the target shall hold it; `prepared.model` becomes the weights that the
 // target holds as the model's.
 Result<std::optional<TrainingState>> FindRun(Storage& storage, const ConvertOptions& options,
                                              PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
   const Format* const form = prepared.to.FormForRun();
-  if (options.weights_only || !HoldsRun(*model.checkpoint)) return std::optional<TrainingState>();
+  if (options.weights_only) return std::optional<TrainingState>();
+  if (!HoldsRun(*model.checkpoint)) {
+    if (form != nullptr) CKPT_RETURN_IF_ERROR(CheckRenamesNoOptimizer(options.model, model));
+    return std::optional<TrainingState>();
+  }
   if (form == nullptr) {
     WarnOfNaming(prepared);
     return std::optional<TrainingState>();
@@ -130,8 +264,8 @@ Result<std::optional<TrainingState>> FindRun(Storage& storage, const ConvertOpti
         .Hint("ckpt-convert --weights-only leaves the rest of the training run out");
   };
   const OpenModelOptions& of_model = options.model;
-  if (!of_model.only.empty() || !of_model.drop.empty() || !of_model.rename.empty()) {
-    return refuse("--only, --drop or --rename", "a training run is converted as a whole");
+  if (!of_model.only.empty() || !of_model.rename.empty()) {
+    return refuse("--only or --rename", "a training run is converted as a whole");
   }
   if (options.dtype && form->run->main_weight_key == nullptr) {
     return refuse("--dtype", "the target has the weights once, and the run goes on with them");
@@ -140,15 +274,19 @@ Result<std::optional<TrainingState>> FindRun(Storage& storage, const ConvertOpti
   opened.with_vocabulary_padding = prepared.keeps_padding;
   CKPT_ASSIGN_OR_RETURN(TrainingState state, UnderstandTrainingState(storage, model.checkpoint,
                                                                      opened, RunDetail::kWhole));
+  CKPT_RETURN_IF_ERROR(CheckDropped(storage, opened, state));
   if (form->run->main_weight_key == nullptr) {
     ModelSource exact = state.weights;
     exact.manifest = model.manifest;
     prepared.model = std::move(exact);
   }
   prepared.model.left_out = LeftOutOfRun(state, std::move(prepared.model.left_out));
+  NoteDropped(of_model, prepared.model.left_out);
+  LeaveCopiesOut(state, prepared);
   if (!IsStoredAs(*model.checkpoint, *form->run)) {
     std::ranges::copy(state.warnings, std::back_inserter(prepared.warnings));
   }
+  WarnOfReplacedMembers(state.run, prepared);
   std::ranges::copy(state.assumptions, std::back_inserter(prepared.warnings));
   prepared.is_run = true;
   return std::optional(std::move(state));
@@ -190,12 +328,6 @@ Status WarnOfAnotherModel(const layout::Configuration& args, PreparedConversion&
     prepared.warnings.push_back(std::move(difference));
   }
   return OkStatus();
-}
-
-// Those that nobody asks for are of Megatron's older checkpoints, or a mapping's.
-bool IsOfMegatron(std::string_view naming) {
-  const KnownNaming* const known = FindNaming(naming);
-  return known == nullptr || known->is_of_megatron;
 }
 
 // Under one of Megatron's names may be another number than under the published one, and who reads
@@ -281,7 +413,7 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
     // Tensors keep the source's keys, whatever model they are.
     CKPT_RETURN_IF_ERROR(CheckOptionsAsStored(options, prepared));
   }
-  CKPT_RETURN_IF_ERROR(CheckPaths(options, model));
+  CKPT_RETURN_IF_ERROR(CheckPaths(storage, options, prepared));
   const Format* const target = prepared.to.container;
   if (target->needs_config && model.assets.empty()) {
     return Error(ErrorKind::kNotFound, "a Hugging Face repository needs a config.json")

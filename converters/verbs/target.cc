@@ -137,4 +137,24 @@ Result<layout::Choices> ChoicesOf(const Target& target, const ModelSource& model
   return choices;
 }
 
+bool ChoiceMatters(const ModelSource& model, const layout::ResolvedLayout& layout,
+                   const std::string& choice) {
+  const layout::Naming& naming = *model.family->FindNaming(layout.naming);
+  const auto declared = std::ranges::find(naming.choices, choice, &layout::Choice::name);
+  if (declared == naming.choices.end()) return false;
+  const auto is_named_alike = [](const auto& a, const auto& b) { return a.name == b.name; };
+  const auto is_alike = [](const layout::ResolvedTensor& a, const layout::ResolvedTensor& b) {
+    return a.name == b.name && a.shape == b.shape;
+  };
+  return std::ranges::any_of(declared->values, [&](const std::string& value) {
+    layout::Choices others = layout.choices;
+    others[choice] = value;
+    const Result<layout::ResolvedLayout> other =
+        layout::ResolveExactly(*model.family, layout.naming, model.layout_config(), others);
+    if (!other.ok()) return true;  // it cannot have this form
+    return !std::ranges::equal(layout.tensors, other->tensors, is_alike) ||
+           !std::ranges::equal(layout.objects, other->objects, is_named_alike);
+  });
+}
+
 }  // namespace ckpt

@@ -4,6 +4,7 @@
 #define CKPT_CONVERTERS_VERBS_TARGET_H_
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +23,8 @@ struct Target {
   std::string naming = {};
   // Of the naming: "transformer_impl" → "local", …
   std::map<std::string, std::string> choices = {};
-  ChosenForms forms = {};  // of Options()
+  std::set<std::string> asked = {};  // those of the choices that the user made
+  ChosenForms forms = {};            // of Options()
 
   // The naming, or the usual one; empty if there is neither.
   [[nodiscard]] std::string NamingInUse() const;
@@ -46,6 +48,11 @@ struct Target {
 // choice. Errors: kUsage (the container or the family's table cannot have the naming that was asked
 // for), kUnsupported (the table lacks the container's usual one).
 Result<layout::Choices> ChoicesOf(const Target& target, const ModelSource& model);
+
+// Whether another value of the choice would give the model's tensors or objects other names or
+// shapes than in `layout`, its form. The names of experts are no choice where there are none.
+[[nodiscard]] bool ChoiceMatters(const ModelSource& model, const layout::ResolvedLayout& layout,
+                                 const std::string& choice);
 
 }  // namespace ckpt
 

@@ -1,13 +1,19 @@
 #include "converters/verbs/training_state.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "core/layout/affine.h"
 #include "formats/registry/stored_run.h"
 
 namespace ckpt {
@@ -45,6 +51,60 @@ Result<ModelSource> UnderstandMainWeights(Storage& storage, const ModelSource& w
   main.left_out = weights.left_out;
   main.warnings = weights.warnings;
   return main;
+}
+
+// The tensor of which `own`, a view of `model` under its own names, makes the copy at `copy` in the
+// layout. Null: the checkpoint lacks it.
+const layout::ResolvedTensor* FindOriginal(const ModelSource& model, const ModelView& own,
+                                           std::uint32_t copy) {
+  const layout::SourceMatch& match = model.match;
+  const auto made = std::ranges::find(own.tensors, own.layout.Key(match.layout.tensors[copy]),
+                                      &TargetTensor::key);
+  if (made == own.tensors.end()) return nullptr;
+  const auto t = static_cast<std::size_t>(made - own.tensors.begin());
+  for (const layout::Nest& nest : own.recipes[t].nests) {
+    if (nest.is_zero_fill()) continue;
+    const auto original = std::ranges::find(match.positions, nest.source);
+    return &match.layout.tensors[static_cast<std::size_t>(original - match.positions.begin())];
+  }
+  return nullptr;
+}
+
+// A tied weight and its copy are one parameter to most programs, and two where FSDP2 wraps them
+// apart. A target has the weight's state and group alone: nothing may be lost with those of the
+// copy. The values are compared where they are read (CheckCopies).
+Status CheckCopiesInRun(const TrainingState& state) {
+  const std::map<std::string_view, std::size_t> group_of(state.run.group_of.begin(),
+                                                         state.run.group_of.end());
+  Status lost;
+  for (const ModelSource& moment : state.moments) {
+    const layout::SourceMatch& match = moment.match;
+    if (match.derived_present.empty()) continue;
+    CKPT_ASSIGN_OR_RETURN(const ModelView own,
+                          ViewModel(moment, match.layout.naming, match.layout.choices));
+    for (const std::uint32_t copy : match.derived_present) {
+      const std::string& key = moment.source().index().tensors()[match.positions[copy]].key;
+      const layout::ResolvedTensor* const original = FindOriginal(moment, own, copy);
+      if (original == nullptr) {
+        lost.Add(Error(ErrorKind::kMissing,
+                       "the optimizer has a state for the copy of a tied weight alone")
+                     .Tensor(key)
+                     .Hint(std::string(kTakeWeightsAlone)));
+        continue;
+      }
+      const auto other = group_of.find(match.layout.tensors[copy].name);
+      const auto group = group_of.find(original->name);
+      if (other == group_of.end() || group == group_of.end()) continue;
+      if (state.run.groups[other->second] == state.run.groups[group->second]) continue;
+      lost.Add(Error(ErrorKind::kValueMismatch,
+                     "a tied weight and its copy are in groups of the optimizer that differ")
+                   .Tensor(key)
+                   .Expected(fmt::format("group {}, as {}", group->second, original->name))
+                   .Actual(fmt::format("group {}", other->second))
+                   .Hint(std::string(kTakeWeightsAlone)));
+    }
+  }
+  return lost;
 }
 
 // `state` has the weights that the checkpoint has for the model.
@@ -113,6 +173,7 @@ Result<TrainingState> UnderstandTrainingState(Storage& storage,
   state.said = std::move(stored->said);
   state.run = std::move(stored->run);
   state.args.insert(state.run.args.begin(), state.run.args.end());
+  CKPT_RETURN_IF_ERROR(CheckCopiesInRun(state).File(file));
   Result<OwnFacts> facts = ReadOwnFacts(state.args);
   if (!facts.ok()) return std::move(facts).status().File(file);
   state.facts = *std::move(facts);

@@ -40,7 +40,8 @@ struct TrainingState {
 
 // Opens what a run saved. Rows of weights and moments come from a WeightReader over each model.
 //
-// Errors: those of OpenModel, ReadStoredRun and ReadOwnFacts.
+// Errors: those of OpenModel, ReadStoredRun and ReadOwnFacts; kMissing (the optimizer has a state
+// for the copy of a tied weight alone), kValueMismatch (the two are in groups that differ).
 Result<TrainingState> OpenTrainingState(Storage& storage, const Path& path,
                                         const OpenModelOptions& options);
 

@@ -13,7 +13,11 @@ constexpr std::string_view kName = "hf";
 Result<std::optional<Path>> Recognise(const Place& place) {
   const bool has_weights = safetensors::HoldsSafetensors(place.names) ||
                            place.names.Has(kTorchWeightsName) || place.names.Has(kTorchIndexName);
-  const bool is_ours = place.is_directory && has_weights && place.names.Has("config.json");
+  // An adapter has a configuration of its own.
+  const bool is_torch_adapter =
+      !has_weights && place.names.Has(kTorchAdapterName) && place.names.Has("adapter_config.json");
+  const bool is_model = has_weights && place.names.Has("config.json");
+  const bool is_ours = place.is_directory && (is_model || is_torch_adapter);
   return is_ours ? std::optional(place.path) : std::nullopt;
 }
 
@@ -22,6 +26,11 @@ Result<std::unique_ptr<CheckpointSource>> Open(Storage& storage, const Path& pat
   CKPT_ASSIGN_OR_RETURN(const bool is_torch, IsTorchRepository(storage, path));
   return is_torch ? OpenTorchRepository(storage, path)
                   : safetensors::OpenSafetensors(storage, path);
+}
+
+std::vector<ManifestShard> DescribeShards(const CheckpointSource& source) {
+  std::vector<ManifestShard> adapter = DescribeAdapter(source);
+  return adapter.empty() ? safetensors::DescribeShards(source) : adapter;
 }
 
 }  // namespace
@@ -35,7 +44,7 @@ constinit const Format kFormat = {.name = kName,
                                   .recognise = &Recognise,
                                   .open = &Open,
                                   .plan_weights = &safetensors::PlanWeights,
-                                  .describe_shards = &safetensors::DescribeShards,
+                                  .describe_shards = &DescribeShards,
                                   .texts_of_shards = &safetensors::TextsOfShards};
 
 }  // namespace ckpt::hf

@@ -1,11 +1,25 @@
 #include "formats/megatron/plain_pickle.h"
 
 #include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/tensor/dtype.h"
 
 namespace ckpt::megatron {
+namespace {
 
 using pickle::Dialect;
 using pickle::PickleWriter;
+
+// Megatron's arguments of such names, as params_dtype, are dtypes of torch, which are read as their
+// names. Others have names of their own: "fp32".
+bool IsTorchDType(std::string_view name, const layout::Value& value) {
+  const std::string* const text = value.AsText();
+  return text != nullptr && name.ends_with("_dtype") && ParseDType(*text).has_value();
+}
+
+}  // namespace
 
 void WriteValue(const layout::Value& value, PickleWriter& pickle) {
   if (const bool* boolean = value.AsBool()) {
@@ -33,7 +47,11 @@ void WriteNamespace(const NamedValues& members, PickleWriter& pickle) {
   pickle.Global("argparse", "Namespace").EmptyTuple().NewObject().BeginDict();
   for (const auto& [name, value] : members) {
     pickle.Text(name);
-    WriteValue(value, pickle);
+    if (IsTorchDType(name, value)) {
+      pickle.Global("torch", *value.AsText());
+    } else {
+      WriteValue(value, pickle);
+    }
   }
   pickle.EndDict().Build();
 }

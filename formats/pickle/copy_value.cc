@@ -58,6 +58,11 @@ bool IsWorthAReference(NodeKind kind) {
   return std::ranges::find(kShort, kind) == kShort.end();
 }
 
+// Protocol 4 names it by a path, for which a GLOBAL of protocol 2 has no form.
+bool IsInsideAClass(const Graph& graph, NodeId global) {
+  return graph.name(global).find('.') != std::string_view::npos;
+}
+
 // A GLOBAL of protocol 2 ends at the line.
 bool HasPlainName(const Graph& graph, NodeId global) {
   const auto is_plain = [](std::string_view name) {
@@ -76,6 +81,11 @@ bool IsQuantizationScheme(std::string_view name) {
 Status RefuseGlobal(const Graph& graph, NodeId global) {
   const std::string name = graph.QualifiedName(global);
   return Error(ErrorKind::kUnsafePickle, fmt::format("its pickle names {}", name)).Actual(name);
+}
+
+Status RefuseInnerClass(const Graph& graph, NodeId global) {
+  return Error(ErrorKind::kUnsupported, "its class lies inside another class")
+      .Actual(graph.QualifiedName(global));
 }
 
 class ValueCopy {
@@ -146,6 +156,9 @@ Status ValueCopy::WriteSet(std::string_view name, NodeId node, int depth) {
 Status ValueCopy::WriteObject(NodeId node, int depth) {
   const bool is_call = graph_.kind(node) == NodeKind::kCall;
   const NodeId callable = graph_.callable(node);
+  if (graph_.kind(callable) == NodeKind::kCall && !graph_.QualifiedName(node).empty()) {
+    return RefuseInnerClass(graph_, node);
+  }
   if (graph_.kind(callable) != NodeKind::kGlobal || graph_.kwargs(node) != kNoNode ||
       graph_.kind(graph_.args(node)) != NodeKind::kTuple) {
     return Error(ErrorKind::kUnsupported, "an object that is made in an unusual way");
@@ -157,6 +170,7 @@ Status ValueCopy::WriteObject(NodeId node, int depth) {
     CKPT_RETURN_IF_ERROR(CopyGlobal(graph_, callable, pickle_));
   } else {
     if (!HasPlainName(graph_, callable)) return RefuseGlobal(graph_, callable);
+    if (IsInsideAClass(graph_, callable)) return RefuseInnerClass(graph_, callable);
     pickle_.Global(graph_.module(callable), graph_.name(callable));
   }
   CKPT_RETURN_IF_ERROR(Write(graph_.args(node), depth + 1));
@@ -253,6 +267,7 @@ Status CopyGlobal(const Graph& graph, NodeId global, PickleWriter& pickle) {
   if (!HasPlainName(graph, global) || (!is_constant && !IsHarmlessCall(module, name))) {
     return RefuseGlobal(graph, global);
   }
+  if (IsInsideAClass(graph, global)) return RefuseInnerClass(graph, global);
   pickle.Global(module, name);
   return OkStatus();
 }

@@ -79,14 +79,18 @@ bool IsClassName(std::string_view name) {
 
 }  // namespace
 
+bool IsFrameworkClass(std::string_view module, std::string_view name) {
+  const std::string_view root = module.substr(0, module.find('.'));
+  return IsClassName(name) &&
+         std::find(kFrameworks.begin(), kFrameworks.end(), root) != kFrameworks.end();
+}
+
 bool IsHarmlessCall(std::string_view module, std::string_view name) {
   if (std::find(kHarmless.begin(), kHarmless.end(), std::pair(module, name)) != kHarmless.end()) {
     return true;
   }
   if (module == "torch._utils" && name.starts_with("_rebuild_")) return true;
-  const std::string_view root = module.substr(0, module.find('.'));
-  return IsClassName(name) &&
-         std::find(kFrameworks.begin(), kFrameworks.end(), root) != kFrameworks.end();
+  return IsFrameworkClass(module, name);
 }
 
 bool IsDTypeName(std::string_view name) {

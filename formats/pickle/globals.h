@@ -16,6 +16,9 @@ namespace ckpt::pickle {
 // case; Python's own loader would.
 [[nodiscard]] bool IsHarmlessCall(std::string_view module, std::string_view name);
 
+// Whether it is named like a class of the usual frameworks, which only store their arguments.
+[[nodiscard]] bool IsFrameworkClass(std::string_view module, std::string_view name);
+
 // Names of torch's dtypes, including those whose tensors are not read.
 [[nodiscard]] bool IsDTypeName(std::string_view name);
 

@@ -3,6 +3,25 @@
 #include <bit>
 
 namespace ckpt::pickle {
+namespace {
+
+// Calls of getattr inside each other. No program nests its classes deeper.
+constexpr int kMaxNestedNames = 16;
+constexpr std::size_t kMaxInnerNameBytes = 4096;
+
+// Whether the node is getattr(something, "Name"), by which protocols below 4 name what is inside a
+// class.
+bool IsAttribute(const Graph& graph, NodeId node) {
+  if (graph.kind(node) != NodeKind::kCall ||
+      !graph.IsGlobal(graph.callable(node), "builtins", "getattr")) {
+    return false;
+  }
+  const std::span<const NodeId> args = graph.items(graph.args(node));
+  return args.size() == 2 && graph.kind(args[1]) == NodeKind::kText &&
+         graph.text(args[1]).size() <= kMaxInnerNameBytes;
+}
+
+}  // namespace
 
 std::string_view NodeKindName(NodeKind kind) {
   switch (kind) {
@@ -59,8 +78,14 @@ bool Graph::IsGlobal(NodeId node, std::string_view module_name,
 
 std::string Graph::QualifiedName(NodeId node) const {
   if (kind(node) == NodeKind::kCall || kind(node) == NodeKind::kInstance) node = callable(node);
+  std::string inner;
+  for (int depth = 0; depth < kMaxNestedNames && IsAttribute(*this, node); ++depth) {
+    const std::span<const NodeId> parts = items(args(node));
+    inner.insert(0, "." + std::string(text(parts[1])));
+    node = parts[0];
+  }
   if (kind(node) != NodeKind::kGlobal) return {};
-  return std::string(module(node)) + "." + std::string(name(node));
+  return std::string(module(node)) + "." + std::string(name(node)) + inner;
 }
 
 NodeId Graph::Find(NodeId dict, std::string_view key) const {

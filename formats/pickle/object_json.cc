@@ -103,7 +103,8 @@ std::string ClassName(const Graph& graph, NodeId node) {
     if (name.ends_with("multiarray._reconstruct")) return "numpy.ndarray";
     return name.empty() ? "call" : name;
   }
-  return graph.QualifiedName(node);
+  std::string name = graph.QualifiedName(node);
+  return name.empty() && graph.kind(node) == NodeKind::kInstance ? "instance" : name;
 }
 
 std::string OpaqueJson(const Graph& graph, NodeId node) {

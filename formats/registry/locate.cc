@@ -1,6 +1,7 @@
 #include "formats/registry/locate.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,6 +12,8 @@
 #include "core/base/quote.h"
 #include "formats/megatron/bridge_files.h"
 #include "formats/megatron/root.h"
+#include "formats/safetensors/header.h"
+#include "formats/safetensors/sharded_index.h"
 #include "formats/torch_save/torch_repository.h"
 
 namespace ckpt {
@@ -54,14 +57,22 @@ Result<CheckpointLocation> InNamedDirectory(Storage& storage, const Path& root,
   return InDirectory(directory);
 }
 
-// torchtitan makes the folder first, and last the file that lists what is in it. Without that file
-// the save was not completed.
+// torchtitan makes the folder first, and last the file that lists what is in it, or the only file.
+// Without that the save was not completed.
 Result<bool> IsComplete(Storage& storage, const Path& directory) {
-  for (const char* name : {".metadata", "model.safetensors.index.json"}) {
-    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / name));
+  for (const std::string_view name : {std::string_view(".metadata"), safetensors::kIndexFileName}) {
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / name.data()));
     if (stat.type == FileType::kRegular) return true;
   }
-  return false;
+  const Path only = directory / safetensors::kSingleFileName.data();
+  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(only));
+  if (stat.type != FileType::kRegular) return false;
+  CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file, storage.Open(only));
+  const Status header = safetensors::ReadHeader(*file).status();
+  if (header.ok()) return true;
+  // Another error than that of a cut-off file is told by the reader.
+  if (IsUnread(header.kind())) return header;
+  return header.kind() != ErrorKind::kTruncated;
 }
 
 Result<CheckpointLocation> NewestStep(Storage& storage, const Path& root,
@@ -74,7 +85,8 @@ Result<CheckpointLocation> NewestStep(Storage& storage, const Path& root,
   }
   return Error(ErrorKind::kIncomplete, "none of the step folders holds a finished save")
       .File(root.string())
-      .Expected(".metadata or model.safetensors.index.json in one of them");
+      .Expected(
+          ".metadata, model.safetensors.index.json or a whole model.safetensors in one of them");
 }
 
 // models--ORGANISATION--NAME/{blobs,refs,snapshots}, as huggingface_hub lays it out.

@@ -1,13 +1,16 @@
 #include "formats/torch_dist/format.h"
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "formats/dcp/format.h"
 #include "formats/megatron/bridge_files.h"
 #include "formats/megatron/dist_checkpoint.h"
 #include "formats/megatron/root.h"
+#include "formats/torch_dist/internal/grouped_states.h"
 #include "formats/torch_dist/internal/param_groups.h"
 #include "formats/torch_dist/internal/read_args.h"
 #include "formats/torch_dist/internal/read_run.h"
@@ -30,6 +33,12 @@ Result<std::optional<Path>> Recognise(const Place& place) {
         .Hint("ckpt-inspect --format torch_dist reads what is there");
   }
   return std::optional<Path>();
+}
+
+Result<std::shared_ptr<const CheckpointSource>> SeeByParameter(
+    std::shared_ptr<const CheckpointSource> source) {
+  CKPT_ASSIGN_OR_RETURN(source, UnpackBuffers(std::move(source)));
+  return TurnGroupedStates(std::move(source));
 }
 
 // The common state is a file in a checkpoint of Megatron-Core. Elsewhere it is an object, which
@@ -62,7 +71,7 @@ constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .entries = &EntriesOfRun,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
-                            .by_parameter = &UnpackBuffers,
+                            .by_parameter = &SeeByParameter,
                             .parts_of_buffers = &PartsOfBuffers,
                             .find_tensors = &FindTensors,
                             .read = &ReadRun,

@@ -30,9 +30,45 @@ std::vector<std::string> TorchFiles(const DirectoryNames& names) {
   return found;
 }
 
-// Folders of trainers whose files together are not one checkpoint.
-Status RefuseFoldersOfRanks(const Place& place) {
-  if (!place.is_directory) return OkStatus();
+Status DeepSpeed(std::string_view what, const Path& path) {
+  return Unsupported(what, path, "DeepSpeed's zero_to_fp32.py makes a file of it that is read");
+}
+
+// With ZeRO the ranks share everything; without it a rank may have saved alone.
+bool IsOfDeepSpeed(const std::vector<std::string>& files) {
+  return std::ranges::any_of(files, [&](std::string_view name) {
+    const bool is_state = name.ends_with("_model_states.pt") || name.ends_with("_optim_states.pt");
+    return is_state && (files.size() > 1 || name.find("zero_pp_rank_") != name.npos);
+  });
+}
+
+// The folder around global_stepN, the newest of which `latest` names.
+bool IsAroundDeepSpeed(const DirectoryNames& names) {
+  constexpr std::string_view kStep = "global_step";
+  return names.Has("latest") &&
+         std::ranges::any_of(names.entries(), [&](const DirectoryEntry& entry) {
+           const std::string_view name = entry.name;
+           return entry.type == FileType::kDirectory && name.starts_with(kStep) &&
+                  name.find_first_not_of("0123456789", kStep.size()) == name.npos;
+         });
+}
+
+// Accelerate's, and so of the Trainer of Transformers.
+bool IsAroundShards(const DirectoryNames& names) {
+  return std::ranges::any_of(names.entries(), [](const DirectoryEntry& entry) {
+    return entry.type == FileType::kDirectory && entry.name.starts_with("pytorch_model_fsdp_");
+  });
+}
+
+// Folders of trainers whose files together are not one checkpoint, and files of a rank that are
+// nothing without the others.
+Status RefuseFilesOfRanks(const Place& place) {
+  if (!place.is_directory) {
+    // ZeRO-3 leaves an empty tensor in place of each parameter.
+    const std::string name = place.path.filename().string();
+    const bool is_zero3 = name.starts_with("zero_pp_rank_") && name.ends_with("_model_states.pt");
+    return is_zero3 ? DeepSpeed("a rank's file of a DeepSpeed checkpoint", place.path) : OkStatus();
+  }
   if (place.names.Has("ckpt_contents.json")) {
     return Unsupported("a verl checkpoint around Megatron ones", place.path,
                        "open one of its dist_ckpt folders");
@@ -45,8 +81,18 @@ Result<std::optional<Path>> RecogniseDirectory(const Place& place) {
     return std::optional(place.path / kTorchWeightsName.data());
   }
   if (place.names.Has(kTorchIndexName)) return std::optional(place.path);
+  if (place.names.Has(kTorchAdapterName)) {
+    return std::optional(place.path / kTorchAdapterName.data());
+  }
   const std::vector<std::string> files = TorchFiles(place.names);
   const auto list = [&] { return fmt::format("{}", fmt::join(files, ", ")); };
+  if (IsOfDeepSpeed(files) || IsAroundDeepSpeed(place.names)) {
+    return DeepSpeed("a DeepSpeed checkpoint", place.path);
+  }
+  if (IsAroundShards(place.names)) {
+    return Unsupported("the folder of a trainer around sharded checkpoints", place.path,
+                       "open pytorch_model_fsdp_0/, the model, or optimizer_0/");
+  }
   if (place.names.HasAffixes("pytorch_model-00", ".bin")) {
     return Error(ErrorKind::kIncomplete, "shards without the index that names their tensors")
         .File((place.path / kTorchIndexName.data()).string())
@@ -90,7 +136,7 @@ constinit const Format kFormat = {.name = "torch_save",
                                   .directory_signs = "*.pt and *.bin",
                                   .file_signs = "torch.save (zip or legacy)",
                                   .recognise = &Recognise,
-                                  .refuse = &RefuseFoldersOfRanks,
+                                  .refuse = &RefuseFilesOfRanks,
                                   .open = &Open,
                                   .plan_weights = &PlanStateDict,
                                   .check_object = &CheckCarried,

@@ -37,6 +37,13 @@ Result<bool> IsBigEndian(const zip::Archive& zip) {
       .Actual(AsText(text));
 }
 
+// numpy's .npz: its records, which mostly lie in no folder, are arrays.
+bool HoldsNumpyArrays(const zip::Archive& zip) {
+  const auto is_array = [](std::string_view name) { return name.ends_with(".npy"); };
+  return std::ranges::any_of(zip.records(), is_array, &zip::Record::name) ||
+         std::ranges::any_of(zip.warnings(), is_array, &Problem::actual);
+}
+
 }  // namespace
 
 Result<TorchContainer> OpenZipContainer(std::shared_ptr<const ReadableFile> file,
@@ -46,6 +53,10 @@ Result<TorchContainer> OpenZipContainer(std::shared_ptr<const ReadableFile> file
   if (zip.Find("constants.pkl") != nullptr) return zip::TorchScriptError(where);
   if (zip.Find(kExportRecord) != nullptr) return zip::ExportArchiveError(where);
   const zip::Record* pickle = zip.Find("data.pkl");
+  if (pickle == nullptr && HoldsNumpyArrays(zip)) {
+    return Error(ErrorKind::kUnsupported, "a numpy archive (.npz), not a torch.save file")
+        .File(where);
+  }
   if (pickle == nullptr) {
     return Error(ErrorKind::kIncomplete, "no data.pkl: an aborted torch.save").File(where);
   }

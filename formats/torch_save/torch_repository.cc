@@ -1,6 +1,7 @@
 #include "formats/torch_save/torch_repository.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -19,6 +20,18 @@ Result<bool> IsFile(Storage& storage, const Path& path) {
   return stat.type == FileType::kRegular;
 }
 
+// The only file that has the weights; empty if an index names them.
+Result<std::string_view> FindOnlyFile(Storage& storage, const Path& directory) {
+  std::string_view only = kTorchIndexName;
+  for (const std::string_view name : {kTorchWeightsName, kTorchIndexName, kTorchAdapterName}) {
+    CKPT_ASSIGN_OR_RETURN(const bool is_there, IsFile(storage, directory / name.data()));
+    if (!is_there) continue;
+    only = name;
+    break;
+  }
+  return only == kTorchIndexName ? std::string_view() : only;
+}
+
 using WeightMap = std::map<std::string_view, std::string_view>;  // tensor → file
 
 WeightMap MapOf(const safetensors::ShardedIndex* weights) {
@@ -33,10 +46,9 @@ Result<std::unique_ptr<TorchRepositorySource>> TorchRepositorySource::Open(Stora
                                                                            const Path& directory) {
   std::optional<safetensors::ShardedIndex> weights;
   std::set<std::string> wanted;
-  CKPT_ASSIGN_OR_RETURN(const bool is_single,
-                        IsFile(storage, directory / kTorchWeightsName.data()));
-  if (is_single) {
-    wanted.emplace(kTorchWeightsName);
+  CKPT_ASSIGN_OR_RETURN(const std::string_view only, FindOnlyFile(storage, directory));
+  if (!only.empty()) {
+    wanted.emplace(only);
   } else {
     const Path path = directory / kTorchIndexName.data();
     CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxIndexBytes));
@@ -151,6 +163,21 @@ Result<std::unique_ptr<CheckpointSource>> OpenTorchRepository(Storage& storage,
   return std::unique_ptr<CheckpointSource>(std::move(source));
 }
 
+std::vector<ManifestShard> DescribeAdapter(const CheckpointSource& source) {
+  const CheckpointIndex& index = source.index();
+  if (index.files().size() != 1 || index.files().front() != kTorchAdapterName) return {};
+  std::vector<const GlobalTensor*> tensors;
+  for (const GlobalTensor& tensor : index.tensors()) tensors.push_back(&tensor);
+  // The order of the reference library, in which every tensor is aligned.
+  std::ranges::stable_sort(tensors, std::ranges::greater(),
+                           [](const GlobalTensor* tensor) { return ElementBytes(tensor->dtype); });
+  ManifestShard shard;
+  shard.file = "adapter_model.safetensors";
+  shard.metadata.emplace().emplace_back("format", "pt");
+  for (const GlobalTensor* tensor : tensors) shard.tensors.push_back(tensor->key);
+  return {std::move(shard)};
+}
+
 Result<bool> IsTorchRepository(Storage& storage, const Path& directory) {
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory));
   if (stat.type != FileType::kDirectory) return false;
@@ -160,7 +187,8 @@ Result<bool> IsTorchRepository(Storage& storage, const Path& directory) {
     if (entry.name.ends_with(".safetensors") || entry.name.ends_with(".safetensors.index.json")) {
       return false;
     }
-    has_torch = has_torch || entry.name == kTorchWeightsName || entry.name == kTorchIndexName;
+    has_torch = has_torch || entry.name == kTorchWeightsName || entry.name == kTorchIndexName ||
+                entry.name == kTorchAdapterName;
   }
   return has_torch;
 }

@@ -1,5 +1,6 @@
 // A Hugging Face repository whose weights torch.save wrote, as Transformers did before safetensors:
-// `pytorch_model.bin`, or several files and `pytorch_model.bin.index.json`.
+// `pytorch_model.bin`, or several files and `pytorch_model.bin.index.json`; or an adapter's,
+// `adapter_model.bin`, as PEFT did.
 #ifndef CKPT_FORMATS_TORCH_SAVE_TORCH_REPOSITORY_H_
 #define CKPT_FORMATS_TORCH_SAVE_TORCH_REPOSITORY_H_
 
@@ -10,6 +11,7 @@
 
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
+#include "core/manifest/manifest.h"
 #include "formats/safetensors/sharded_index.h"
 #include "formats/torch_save/torch_save_source.h"
 
@@ -17,14 +19,16 @@ namespace ckpt {
 
 inline constexpr std::string_view kTorchWeightsName = "pytorch_model.bin";
 inline constexpr std::string_view kTorchIndexName = "pytorch_model.bin.index.json";
+inline constexpr std::string_view kTorchAdapterName = "adapter_model.bin";
 
 // The tensors of all its files, as each file names them (TorchSaveSource); of those that the index
-// gives to a file, only that one's. As in Transformers, `pytorch_model.bin` goes before an index.
+// gives to a file, only that one's. As in Transformers, `pytorch_model.bin` goes before an index; an
+// adapter goes behind both.
 //
 // Thread-safety: const methods may run concurrently.
 class TorchRepositorySource final : public CheckpointSource {
  public:
-  // Errors: kNotFound (neither of the two names), those of ParseShardedIndex, and of
+  // Errors: kNotFound (none of the three names), those of ParseShardedIndex, and of
   // TorchSaveSource::Open for all files at once. What concerns single files and tensors goes to
   // index().problems(): kMissingFile and kMissing (the index names a file or tensor that is not
   // there), and those of each file.
@@ -57,6 +61,9 @@ class TorchRepositorySource final : public CheckpointSource {
 // The same as an interface.
 Result<std::unique_ptr<CheckpointSource>> OpenTorchRepository(Storage& storage,
                                                               const Path& directory);
+
+// The file of an adapter, named as PEFT looks for it in safetensors; nothing of another source.
+std::vector<ManifestShard> DescribeAdapter(const CheckpointSource& source);
 
 // Whether a directory that has no safetensors files is such a repository.
 Result<bool> IsTorchRepository(Storage& storage, const Path& directory);

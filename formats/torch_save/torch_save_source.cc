@@ -76,6 +76,17 @@ RenderedObject OnlyNamed(const torch_save::TorchContainer& container, pickle::No
           .warnings = {std::move(why)}};
 }
 
+// A tensor's elements in the rank's file. Errors: those of RebuildTensor, kUnsupported (no plain
+// array).
+Result<RebuiltTensor> ReadLocal(const torch_save::TorchContainer& container, pickle::NodeId local) {
+  const pickle::Graph& graph = container.pickle.graph;
+  if (torch_save::TensorFormOf(graph, local) != TensorForm::kDense) {
+    return Error(ErrorKind::kUnsupported, "a rank's tensor is not a plain array")
+        .Actual(pickle::ClassName(graph, local));
+  }
+  return torch_save::RebuildTensor(container, local);
+}
+
 Result<RankPart> ReadPart(const torch_save::TorchContainer& container, const NamedNode& named) {
   const pickle::Graph& graph = container.pickle.graph;
   RankPart part;
@@ -90,12 +101,35 @@ Result<RankPart> ReadPart(const torch_save::TorchContainer& container, const Nam
     part.coordinate = std::move(placement.coordinate);
     local = distributed->local;
   }
-  if (local == pickle::kNoNode || torch_save::TensorFormOf(graph, local) != TensorForm::kDense) {
-    return Error(ErrorKind::kUnsupported, "a rank's tensor is not a plain array");
+  if (local == pickle::kNoNode) {
+    return Error(ErrorKind::kBadItem, "a distributed tensor has no part of the rank");
   }
-  CKPT_ASSIGN_OR_RETURN(part.local, torch_save::RebuildTensor(container, local));
+  CKPT_ASSIGN_OR_RETURN(part.local, ReadLocal(container, local));
   if (!distributed) part.shape = part.local.shape;
   return part;
+}
+
+Result<std::vector<RankPart>> ReadParts(const torch_save::TorchContainer& container,
+                                        const NamedNode& named) {
+  const pickle::Graph& graph = container.pickle.graph;
+  CKPT_ASSIGN_OR_RETURN(const std::optional<torch_save::ShardedTensor> sharded,
+                        torch_save::ShardedTensorOf(graph, named.node));
+  std::vector<RankPart> parts;
+  if (!sharded) {
+    CKPT_ASSIGN_OR_RETURN(RankPart part, ReadPart(container, named));
+    parts.push_back(std::move(part));
+    return parts;
+  }
+  CKPT_ASSIGN_OR_RETURN(const Dims size, torch_save::ReadDims(graph, sharded->size, "size"));
+  for (const torch_save::ShardedTensor::Shard& shard : sharded->shards) {
+    RankPart& part = parts.emplace_back();
+    part.key = named.key;
+    part.shape = size;
+    CKPT_ASSIGN_OR_RETURN(part.local, ReadLocal(container, shard.local));
+    CKPT_ASSIGN_OR_RETURN(Dims offsets, torch_save::ReadDims(graph, shard.offsets, "offset"));
+    part.box = Box{.offsets = std::move(offsets), .sizes = part.local.shape};
+  }
+  return parts;
 }
 
 }  // namespace
@@ -281,13 +315,15 @@ Result<std::vector<RankPart>> TorchSaveSource::RankParts(std::string_view prefix
   for (const NamedNode& named : found) {
     if (named.form == TensorForm::kNone) continue;  // a call, of which the index warns
     if (!named.key.starts_with(prefix)) continue;
-    Result<RankPart> part = ReadPart(container_, named);
-    if (!part.ok()) {
-      failures.Add(std::move(part).status().File(container_.file->name()).Tensor(named.key));
+    Result<std::vector<RankPart>> read = ReadParts(container_, named);
+    if (!read.ok()) {
+      failures.Add(std::move(read).status().File(container_.file->name()).Tensor(named.key));
       continue;
     }
-    CKPT_RETURN_IF_ERROR(sum.Add(part->local));
-    parts.push_back(*std::move(part));
+    for (RankPart& part : *read) {
+      CKPT_RETURN_IF_ERROR(sum.Add(part.local));
+      parts.push_back(std::move(part));
+    }
   }
   if (!failures.ok()) return failures;
   return parts;

@@ -16,19 +16,21 @@
 #include "core/checkpoint/source.h"
 #include "core/io/storage.h"
 #include "core/manifest/manifest.h"
+#include "core/tensor/box.h"
 #include "core/tensor/shape.h"
 #include "formats/torch_save/tensor_rebuild.h"
 #include "formats/torch_save/torch_container.h"
 
 namespace ckpt {
 
-// What one rank's file has of a tensor: all of it, or its part of a distributed one (torch's
-// DTensor). The lists are by dim of the mesh; empty for a tensor that is not distributed.
+// What one rank's file has of a tensor: all of it, or a part of a distributed one (torch's DTensor or
+// ShardedTensor). The lists are by dim of a DTensor's mesh; empty for another tensor.
 struct RankPart {
   std::string key;
   Dims shape;                                         // of the whole tensor
   std::vector<std::optional<std::int64_t>> cut_dims;  // of the tensor; nothing: every rank has all
   std::vector<std::int64_t> coordinate;               // of the rank
+  std::optional<Box> box = {};                        // of a ShardedTensor: where the part lies
   torch_save::RebuiltTensor local;                    // the rank's elements
 };
 
@@ -65,7 +67,7 @@ class TorchSaveSource final : public CheckpointSource {
   [[nodiscard]] Protection protection() const override { return protection_; }
 
   // Every tensor whose key begins with `prefix`, for readers of the files of all ranks. (In the
-  // index, parts are objects.) Valid as long as this object. Errors, of all tensors at once: those
+  // index, parts are objects.) Of a ShardedTensor a rank may have no part, or several. Valid as long as this object. Errors, of all tensors at once: those
   // of RebuildTensor, kUnsupported (a placement that is not read, no plain array), kBadItem.
   [[nodiscard]] Result<std::vector<RankPart>> RankParts(std::string_view prefix = {}) const;
   // As Locate, of RankPart::local or a part of it.

@@ -33,21 +33,27 @@ NAMINGS = {
 # Forms of a run's optimizer, which weights alone do not have: the naming, and the options that choose them.
 OPTIMIZER_FORMS = {
     "fully_sharded_model_space": ("torch_dist", ("--optimizer-form", "fully_sharded_model_space")),
+    "dp_reshardable": ("torch_dist", ("--optimizer-form", "dp_reshardable")),
     "flattened": ("fsdp2", ("--optimizer-state-dict", "flattened")),
 }
 
 
 class Form:
-    """A container and the names in it. `steps` are the conversions that make it of any other form, one after the other;
-    `of_runs` are more options for the last one, if there is an optimizer."""
+    """A container and the names in it. `steps` are the conversions that make it of any other form, one after the other: a verb of
+    ckpt-convert and options. `of_runs` are more options for the last one, if there is an optimizer. `is_stored` is a form that another one
+    with the same names is stored in otherwise."""
 
-    def __init__(self, container, variant, *steps, of_runs=()):
-        self.container, self.variant, self.steps, self.of_runs = container, variant, steps, of_runs
+    def __init__(self, container, variant, *steps, of_runs=(), is_stored=False):
+        self.container, self.variant, self.steps, self.of_runs, self.is_stored = container, variant, steps, of_runs, is_stored
         self.name = f"{container}, {variant}" if variant else container
 
 
+def to(container, *options):
+    return ("convert", "--to", container, *options)
+
+
 def named(container, *namings):
-    return [Form(container, naming, ("--to", container, *NAMINGS[naming])) for naming in namings]
+    return [Form(container, naming, to(container, *NAMINGS[naming])) for naming in namings]
 
 
 def of_runs(container, *forms):
@@ -56,29 +62,46 @@ def of_runs(container, *forms):
     for form in forms:
         naming, options = OPTIMIZER_FORMS[form]
         variant = form if naming == container else f"{naming} {form}"
-        made.append(Form(container, variant, ("--to", container, *NAMINGS[naming]), of_runs=options))
+        made.append(Form(container, variant, to(container, *NAMINGS[naming]), of_runs=options))
     return made
 
 
-TO_RUN = {"fsdp_dtensor": ("--to", "fsdp_dtensor"), "torch_dist": ("--to", "torch_dist", "--layer-keys", "stacked")}
-FORMS = [
-    Form("hf", "", ("--to", "hf", "--expert-layout", "published")),
+def stored(form, *options, verb=None):
+    """The form, stored otherwise."""
+    *before, (usual_verb, *usual) = form.steps
+    last = (verb, *options) if verb else (usual_verb, *usual, *options)
+    return Form(form.container, " ".join(options).removeprefix("--"), *before, last, is_stored=True)
+
+
+TO_RUN = {"fsdp_dtensor": to("fsdp_dtensor"), "torch_dist": to("torch_dist", "--layer-keys", "stacked")}
+NAMED = [
+    Form("hf", "", to("hf", "--expert-layout", "published")),
     Form("fsdp_dtensor", "", TO_RUN["fsdp_dtensor"]),
     Form("torch_dist", "", TO_RUN["torch_dist"]),
-    Form("torch_dist", "0.19", ("--to", "torch_dist", "--torch-dist-generation", "0.19", "--layer-keys", "per_layer")),
-    *of_runs("torch_dist", "fully_sharded_model_space"),
+    Form("torch_dist", "0.19", to("torch_dist", "--torch-dist-generation", "0.19", "--layer-keys", "per_layer")),
+    Form("torch_dist", "megatron-bridge", to("torch_dist", "--tree", "megatron-bridge", "--layer-keys", "stacked")),
+    *of_runs("torch_dist", "fully_sharded_model_space", "dp_reshardable"),
     *named("dcp", "fsdp2", "hf"),
     *of_runs("dcp", "flattened"),
     *named("safetensors", "fsdp_dtensor", "torch_dist", "fsdp2"),
     # Without --naming, a file has the names of its source, and all of a run.
-    *[Form("hdf5", f"of {run}", options, ("--to", "hdf5")) for run, options in TO_RUN.items()],
+    *[Form("hdf5", f"of {run}", step, to("hdf5")) for run, step in TO_RUN.items()],
     *named("hdf5", *NAMINGS),
-    *of_runs("hdf5", *OPTIMIZER_FORMS),
-    *[Form("torch_save", f"of {run}", options, ("--to", "torch_save")) for run, options in TO_RUN.items()],
+    *of_runs("hdf5", "fully_sharded_model_space", "flattened"),
+    *[Form("torch_save", f"of {run}", step, to("torch_save")) for run, step in TO_RUN.items()],
     *named("torch_save", *NAMINGS),
-    *of_runs("torch_save", *OPTIMIZER_FORMS),
+    *of_runs("torch_save", "fully_sharded_model_space", "flattened"),
 ]
-CONTAINERS = list(dict.fromkeys(form.container for form in FORMS))
+CONTAINERS = list(dict.fromkeys(form.container for form in NAMED))
+# The first form of each container, which stands for it where how something is stored is tried.
+USUAL = {container: next(form for form in NAMED if form.container == container) for container in CONTAINERS}
+STORED = [
+    stored(USUAL["hf"], "--files", "3"),
+    *[stored(USUAL[container], "--compress", "zstd") for container in ("fsdp_dtensor", "torch_dist", "dcp", "hdf5")],
+    stored(USUAL["hdf5"], "--files", "3"),
+    stored(USUAL["hdf5"], "--link", verb="to-hdf5"),
+]
+FORMS = NAMED + STORED
 SUFFIXES = {"hdf5": ".h5", "torch_save": ".pt"}  # of those that are one file
 MODELS = ("hf/qwen3-tied-bf16", "hf/qwen3moe-norm-bf16")
 EQUAL, WEIGHTS = "all", "weights"
@@ -94,6 +117,7 @@ class Refused(Exception):
 class Tools:
     def __init__(self, folder):
         self.folder = folder
+        self.known = {}  # (command, path) -> what it said
 
     def run(self, tool, *arguments):
         done = subprocess.run([self.folder / tool, *map(str, arguments), "--json"], capture_output=True, text=True, timeout=300)
@@ -115,33 +139,47 @@ class Tools:
 
     def convert(self, form, source, folder, model):
         """(where the form is, the report of the last conversion)."""
-        for number, options in enumerate(form.steps):
+        for number, (verb, *options) in enumerate(form.steps):
             last = number + 1 == len(form.steps)
             target = folder / (f"{number}" + (SUFFIXES.get(form.container, "") if last else ""))
             # A file holds no config.json.
             assets = ("--hf-assets", model) if source.suffix in SUFFIXES.values() else ()
-            of_runs = form.of_runs if last and form.of_runs and self.holds_run(source) else ()
-            report = self.run("ckpt-convert", "convert", *options, *of_runs, *assets, source, target)
+            of_runs = form.of_runs if last and form.of_runs and self.holds(source, "exp_avg") else ()
+            report = self.run("ckpt-convert", verb, *options, *of_runs, *assets, source, target)
             assert report["digest"]["source"] == report["digest"]["target"], f"{source} as {form.name}"
-            for said in (report["source"], report["target"]):
-                summary = self.run("ckpt-inspect", "summary", said["path"])
+            # A source's buffers are read as the parameters that lie in them.
+            for said in (report["target"], *([] if self.holds(source, ".bucket_idx_") else [report["source"]])):
+                summary = self.about("summary", said["path"])
                 counted = [(figures["tensors"], figures["bytes"]) for figures in (said, summary)]
                 assert counted[0] == counted[1], f"{source} as {form.name}: {counted}"
             source = target
         return source, report
 
-    def holds_run(self, path):
-        return any("exp_avg" in tensor["key"] for tensor in self.run("ckpt-inspect", "tensors", path)["tensors"])
+    def about(self, command, path):
+        """What ckpt-inspect says of a checkpoint, asked once."""
+        key = command, str(path)
+        if key not in self.known:
+            self.known[key] = self.run("ckpt-inspect", command, path)
+        return self.known[key]
+
+    def holds(self, path, part_of_key):
+        return any(part_of_key in tensor["key"] for tensor in self.about("tensors", path)["tensors"])
 
     def tensors(self, path):
         """Key -> dtype, shape and digest."""
         digests = self.run("ckpt-inspect", "digest", "--algorithm", "sha256", path)["tensors"]
-        listed = self.run("ckpt-inspect", "tensors", path)["tensors"]
+        listed = self.about("tensors", path)["tensors"]
         return {t["key"]: (t["dtype"], tuple(t["shape"]), digests[t["key"]]) for t in listed}
 
 
 def forms_of(is_run):
     return [form for form in FORMS if is_run or not form.of_runs]
+
+
+def is_tried(a, b):
+    """Each form becomes each other; how something is stored is tried with the usual form of every container."""
+    usual = USUAL.values()
+    return a is not b and not (a.is_stored and b not in usual) and not (b.is_stored and a not in usual)
 
 
 def measure(tools, model, source, scratch, is_run):
@@ -172,7 +210,7 @@ def measure(tools, model, source, scratch, is_run):
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         forms = forms_of(is_run)
         made = dict(zip(forms, pool.map(make, forms)))
-        pairs = [(a, b) for a in forms for b in forms if a is not b]
+        pairs = [(a, b) for a in forms for b in forms if is_tried(a, b)]
         return dict(zip(pairs, pool.map(there_and_back, pairs)))
 
 
@@ -191,7 +229,8 @@ def table(cells, is_run):
     lines = ["| from \\ to | " + " | ".join(f"`{container}`" for container in CONTAINERS) + " |",
              "|---" * (len(CONTAINERS) + 1) + "|"]
     for a in forms_of(is_run):
-        row = [{b.variant: cells[a, b][0] for b in forms_of(is_run) if b.container == container and b is not a} for container in CONTAINERS]
+        row = [{b.variant: cells[a, b][0] for b in forms_of(is_run) if b.container == container and is_tried(a, b)}
+               for container in CONTAINERS]
         lines.append(f"| `{a.name}` | " + " | ".join(cell(outcomes) if outcomes else "" for outcomes in row) + " |")
     return lines
 

@@ -3,7 +3,7 @@ import pathlib
 import shutil
 import struct
 
-from corpus_case import Group, damaged, one_file, refused
+from corpus_case import Group, damaged, one_file, refused, warned
 
 group = Group("hdf5")
 CASES = group.cases
@@ -19,6 +19,12 @@ def u64(number):
 
 def put(data, at, new):
     return data[:at] + new + data[at + len(new):]
+
+
+def reshape(data, at, *dims):
+    """With another shape, which may be no larger than what it may grow to."""
+    new = b"".join(map(u64, dims))
+    return put(put(data, at, new), at + 16, new)
 
 
 def swap(data, old, new):
@@ -59,7 +65,7 @@ group.add("header-checksum", "an object header whose checksum is wrong", h5(put(
 
 group.add("group-tree-circle", "a tree of links that is its own child", h5(put(put(OLD, GROUP_TREE + 5, b"\x01"), GROUP_TREE + 32, u64(GROUP_TREE))), bad("bad_metadata", "a tree of links goes in a circle"))
 group.add("group-tree-count", "a node with 65535 children", h5(put(OLD, GROUP_TREE + 6, b"\xff\xff")), bad("out_of_range", "a block of the structure lies outside the file"))
-group.add("group-circle", "a group that contains the root", h5(put(OLD, LEAF + 16, OLD[64:72])), bad("bad_metadata", "two links lead to one group"))
+group.add("group-circle", "a group that contains the root", h5(put(OLD, LEAF + 16, OLD[64:72])), warned("unsupported", "a second link to one group is not followed", tensor="p", file="model.h5"))
 group.add("heap-past-file", "names past the end of the file", h5(put(OLD, HEAP + 24, u64(1 << 50))), bad("out_of_range", "a block of the structure lies outside the file"))
 group.add("heap-size", "a heap of 2^63 bytes", h5(put(OLD, HEAP + 8, u64(1 << 63))), bad("out_of_range", "a block of the structure lies outside the file"))
 group.add("name-past-heap", "a name outside its heap", h5(put(OLD, LEAF + 8, u64(1 << 40))), bad("bad_metadata", "a name lies outside its heap"))
@@ -68,14 +74,14 @@ group.add("name-slash", "a name that climbs", h5(swap(OLD, b"p\0\0\0\0\0\0\0q", 
 
 # --- Data sets.
 
-group.add("shape-overflow", "2^63 rows", h5(put(OLD, P_SPACE, u64((1 << 63) - 1))), damaged("resource", "overflow", tensor="p"))
-group.add("shape-past-file", "more rows than bytes", h5(put(OLD, P_SPACE, u64(1 << 30))), damaged("size_mismatch", "fewer bytes are stored than the data set needs", tensor="p"))
+group.add("shape-overflow", "2^63 rows", h5(reshape(OLD, P_SPACE, (1 << 63) - 1)), damaged("resource", "overflow", tensor="p"))
+group.add("shape-past-file", "more rows than bytes", h5(reshape(OLD, P_SPACE, 1 << 30)), damaged("size_mismatch", "fewer bytes are stored than the data set needs", tensor="p"))
 group.add("shape-negative", "2^64-1 rows", h5(put(OLD, P_SPACE, u64((1 << 64) - 1))), damaged("bad_metadata", "a dim past 63 bits", tensor="p"))
 group.add("chunk-tree-circle", "a tree of chunks that is its own child", h5(put(put(OLD, CHUNK_TREE + 5, b"\x01"), CHUNK_TREE + 24 + 32, u64(CHUNK_TREE))), damaged("bad_metadata", "a tree of chunks goes in a circle", tensor="q"))
 group.add("chunk-off-grid", "a chunk off the grid", h5(put(OLD, CHUNK_TREE + 24 + 8, u64(1))), damaged("bad_metadata", "a chunk does not lie on the grid of its data set", tensor="q"))
 group.add("chunk-size", "a chunk of another size", h5(put(OLD, CHUNK_TREE + 24, b"\x01")), damaged("bad_metadata", "a chunk does not have the size of chunks", tensor="q"))
 group.add("chunk-past-file", "a chunk past the end of the file", h5(put(OLD, CHUNK_TREE + 24 + 32, u64(1 << 40))), damaged("out_of_range", "outside", tensor="q"))
-group.add("fill-bomb", "a few chunks of an exabyte", h5(put(OLD, Q_SPACE, u64(1 << 40) + u64(1 << 17))), damaged("resource", "", tensor="q"))
+group.add("fill-bomb", "a few chunks of an exabyte", h5(reshape(OLD, Q_SPACE, 1 << 40, 1 << 17)), damaged("resource", "", tensor="q"))
 
 
 # --- Names of other files.

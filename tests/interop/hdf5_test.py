@@ -283,7 +283,7 @@ def test_files_with_a_block_of_matlab_are_read(version, block, tmp_path):
 @pytest.fixture(scope="module")
 def filtered(tmp_path_factory):
     path = tmp_path_factory.mktemp("filters") / "filters.h5"
-    return path, {key: tuple(account) for key, account in tools.peer("hdf5", "hdf5_filters.py", path).items()}
+    return path, {key: tuple(account) for key, account in tools.peer("hdf5", "hdf5_filters.py", path, "filters").items()}
 
 
 def test_every_filter_of_h5py_is_undone(filtered, tmp_path):
@@ -302,3 +302,36 @@ def test_a_flipped_bit_is_found_by_the_checksum_of_a_chunk(filtered, tmp_path):
     code, document, _ = tools.run("ckpt-inspect", "verify", tmp_path / "damaged.h5", "--json")
     error, = (p for p in document["problems"] if p["severity"] == "error")
     assert (code, error["kind"], error["tensor"]) == (1, "checksum", "noise/fletcher32")
+
+
+@pytest.mark.parametrize("version", ["earliest", "v110", "latest"])
+@pytest.mark.parametrize("what", ["shapes", "virtual"])
+def test_data_sets_that_grew_and_virtual_ones_with_gaps_are_as_h5py_reads_them(what, version, tmp_path):
+    theirs = tools.peer("hdf5", "hdf5_filters.py", tmp_path / "made.h5", what, version)
+    assert len(theirs) > 50
+    assert tools.described(tmp_path / "made.h5") == {key: tuple(account) for key, account in theirs.items()}
+
+
+def test_a_virtual_data_set_whose_source_grew_is_not_cut_off(tmp_path):
+    tools.peer("hdf5", "hdf5_filters.py", tmp_path / "made.h5", "virtual", "latest")
+    script = "import h5py\nwith h5py.File('50%_made.h5', 'r+') as f: f['plain'].resize((22, 20))"
+    subprocess.run([tools.PYTHONS["hdf5"], "-c", script], check=True, cwd=tmp_path)
+    code, document, _ = tools.run("ckpt-inspect", "verify", tmp_path / "made.h5", "--json")
+    assert code == 3 and {"rows_from_0", "rows_from_5"} <= set(document["not_understood"])
+
+
+@pytest.mark.parametrize("version", ["earliest", "latest"])
+def test_what_is_odd_in_a_file_hides_nothing_else(version, tmp_path):
+    theirs = tools.peer("hdf5", "hdf5_filters.py", tmp_path / "made.h5", "odd", version)
+    code, document, _ = tools.run("ckpt-inspect", "verify", tmp_path / "made.h5", "--json")
+    assert (code, document["not_understood"]) == (3, ["@committed", "long", "pairs"])
+    warned = {p["tensor"]: p["actual"] for p in document["problems"] if p["severity"] == "warning"}
+    assert warned == {"a/loop": 'the group "/a"', "second": 'the group "/a/b"', "x@y": None}
+    listed = tools.inspect("tensors", tmp_path / "made.h5")
+    digests = tools.inspect("digest", tmp_path / "made.h5", "--algorithm", "sha256")["tensors"]
+    assert {t["key"]: (t["shape"], t["dtype"], digests[t["key"]]) for t in listed["tensors"]} == {key: tuple(a) for key, a in theirs.items()}
+    about = {f"{name}@about" for name in ("type", "text", "none", "pairs")}
+    assert {o["key"] for o in listed["objects"]} == {"@known", "@committed", "text", "none", "long", "pairs", *about, *(["@many"] if version == "latest" else [])}
+    # Elements that are not understood are left out by nobody in silence.
+    code, document, _ = tools.run("ckpt-convert", "convert", tmp_path / "made.h5", tmp_path / "out.h5", "--to", "hdf5", "--json")
+    assert code == 3 and {error["tensor"] for error in document["errors"]} == {"@committed", "long", "pairs"}

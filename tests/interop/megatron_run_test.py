@@ -123,11 +123,19 @@ def boxes(path):
     return found
 
 
+def with_experts_apart(case, tmp_path):
+    """The golden, of a run in which each expert has parameters of its own."""
+    if not case.name.startswith("moe_ep2"):
+        return case / "ckpt"
+    tools.convert("convert", case / "ckpt", tmp_path / "apart", "--to", "fsdp_dtensor", "--expert-names", "sequential")
+    return tmp_path / "apart"
+
+
 @pytest.mark.parametrize("case", RUNS, ids=golden.name)
 def test_an_older_version_takes_the_form_that_it_had(case, core, tmp_path):
     """Its distributed optimizer loads every tensor, flattened, and saves the same in the same blocks."""
     ours, own = tmp_path / "ours", tmp_path / "own"
-    tools.convert("fsdp-to-torch-dist", case / "ckpt", ours, "--transformer-impl", "local", "--dtype", "bfloat16", *FORM)
+    tools.convert("fsdp-to-torch-dist", with_experts_apart(case, tmp_path), ours, "--transformer-impl", "local", "--dtype", "bfloat16", *FORM)
     (folder,) = ours.glob("iter_*")
     done = tools.peer("2.15.0", "megatron_core.py", core("0.15.3"), folder, tmp_path / "live.pt", own, "--sequential", timeout=120)
     assert done["iteration"] == int((ours / "latest_checkpointed_iteration.txt").read_text())
@@ -139,6 +147,23 @@ def test_an_older_version_takes_the_form_that_it_had(case, core, tmp_path):
     for saved in (ours, own):
         tools.convert("torch-dist-to-fsdp", saved, tmp_path / f"back-{saved.name}", "--transformer-impl", "local")
     assert tools.digests(tmp_path / "back-own") == tools.digests(tmp_path / "back-ours")
+
+
+@pytest.mark.parametrize("form", ("fully_reshardable", "fully_sharded_model_space"))
+@pytest.mark.parametrize("case", [c for c in RUNS if c.name.startswith("moe_ep2")], ids=golden.name)
+def test_experts_in_one_array_come_back_from_an_older_version(case, form, core, tmp_path):
+    """In model space it flattens states in the array's own order, the transposed one of the weights that it stores."""
+    ours, own = tmp_path / "ours", tmp_path / "own"
+    options = ("--transformer-impl", "local", "--dtype", "bfloat16")
+    tools.convert("fsdp-to-torch-dist", case / "ckpt", ours, *options)
+    (folder,) = ours.glob("iter_*")
+    tools.peer("2.15.0", "megatron_core.py", core("0.15.3"), folder, tmp_path / "live.pt", own, "--grouped", "--optimizer-form", form, timeout=120)
+    for saved in (ours, own):
+        tools.convert("torch-dist-to-fsdp", saved, tmp_path / f"back-{saved.name}", "--transformer-impl", "local")
+    assert tools.digests(tmp_path / "back-own") == tools.digests(tmp_path / "back-ours")
+    # Written in that form, its weights would not be where such a run looks for them.
+    code, document, _ = tools.run("ckpt-convert", "fsdp-to-torch-dist", case / "ckpt", tmp_path / "no", *options, *FORM, "--json")
+    assert code != 0 and "moe_grouped_gemm" in document["errors"][0]["actual"]
 
 
 @pytest.mark.parametrize("version", VERSIONS.values())

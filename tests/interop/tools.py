@@ -1,9 +1,13 @@
 """Calls of the tools under test, and of helper scripts under another torch."""
+import functools
 import json
 import os
 import pathlib
+import select
+import signal
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -70,9 +74,42 @@ def described(path, *options):
     return {k: (t["shape"], t["dtype"], hashes[k]) for k, t in tensors.items()}
 
 
+# What peers import that takes seconds, by the environment.
+WARM_MODULES = {
+    "2.15.0": ("torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp", "torch._dynamo", "transformers.modeling_utils"),
+    "2.4.1": ("torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp"),
+    "hdf5": (),
+}
+
+
+class WarmPython:
+    """A Python of an environment that runs scripts in forks of itself, one at a time: none of them imports torch again."""
+
+    def __init__(self, environment):
+        command = [PYTHONS[environment], "-W", "ignore", HERE / "warm_python.py", *WARM_MODULES[environment]]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"})
+
+    def run(self, script, arguments, folder, timeout):
+        """(exit code, standard output, standard error)"""
+        with tempfile.NamedTemporaryFile("r") as output, tempfile.NamedTemporaryFile("r") as errors:
+            call = json.dumps([str(script), arguments, str(folder), output.name, errors.name])
+            self.process.stdin.write(f"{call}\n".encode())
+            self.process.stdin.flush()
+            leader = int(self.process.stdout.readline())
+            if not select.select([self.process.stdout], [], [], timeout)[0]:
+                os.killpg(leader, signal.SIGKILL)
+                self.process.stdout.readline()
+                raise subprocess.TimeoutExpired(str(script), timeout, output.read(), errors.read())
+            code = int(self.process.stdout.readline())
+            return code, output.read(), errors.read()
+
+
+warm_python = functools.cache(WarmPython)
+
+
 def peer(environment, script, *arguments, timeout=600, cwd=None):
     """The JSON that peers/<script> prints last, run in the given environment (a version of torch, or "hdf5")."""
-    command = [PYTHONS[environment], "-W", "ignore", str(HERE / "peers" / script), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=cwd, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, f"{script} in the environment {environment}: exit {done.returncode}\n{done.stderr[-4000:]}"
-    return json.loads(done.stdout.splitlines()[-1])
+    path = HERE / "peers" / script
+    code, output, errors = warm_python(environment).run(path, list(map(str, arguments)), pathlib.Path(cwd or ".").resolve(), timeout)
+    assert code == 0, f"{script} in the environment {environment}: exit {code}\n{errors[-4000:]}"
+    return json.loads(output.splitlines()[-1])

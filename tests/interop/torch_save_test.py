@@ -354,6 +354,23 @@ def test_what_a_pickle_calls_stays_behind(tmp_path):
     assert torch.load(tmp_path / "out.pt", weights_only=True)["epoch"] == 3
 
 
+class Outer:
+    class Inner:
+        def __init__(self):
+            self.x = 1
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_an_instance_of_a_class_inside_a_class_is_an_object(protocol, tmp_path):
+    torch.save({"w": torch.ones(2), "inner": Outer.Inner()}, tmp_path / "state.pt", pickle_protocol=protocol)
+    assert list(tools.described(tmp_path / "state.pt")) == ["w"]
+    assert tools.inspect("verify", tmp_path / "state.pt")["ok"]
+    assert tools.inspect("show", tmp_path / "state.pt", "inner")["value"] == {"$opaque": f"{__name__}.Outer.Inner"}
+    left, = tools.convert("convert", tmp_path / "state.pt", tmp_path / "out.pt", "--to", "torch_save")["dropped"]
+    assert left["key"] == "inner" and "inside another class" in left["why"]
+    assert list(torch.load(tmp_path / "out.pt", weights_only=True)) == ["w"]
+
+
 def test_a_value_that_differs_is_shown(tmp_path):
     state = training_state()
     torch.save(state, tmp_path / "a.pt")

@@ -58,10 +58,11 @@ def test_the_optimizer_goes_on_elsewhere(tmp_path):
     assert len(losses["actor"]) == 2 and set(losses.values()) == {losses["actor"]}
 
 
-def test_flat_parameters_are_refused_by_name(tmp_path):
-    """FSDP1 keeps an optimizer's state by ranges of what it flattened. The model is read all the same."""
+@pytest.mark.parametrize("mesh", ["fsdp1", "fsdp1-without-mesh"])
+def test_flat_parameters_are_refused_by_name(mesh, tmp_path):
+    """FSDP1 keeps an optimizer's state by ranges of what it flattened. The model, of DTensors or ShardedTensors, is read all the same."""
     source, actor = golden.root() / "hf" / "llama-tied-fp32" / "ckpt", tmp_path / "actor"
-    saved = tools.peer("2.15.0", "verl_save.py", source, actor, "fsdp1")
+    saved = tools.peer("2.15.0", "verl_save.py", source, actor, mesh)
     assert tools.described(actor) == listed(saved["model"])
     warnings = tools.inspect("verify", actor)["problems"]
     (refusal,) = [warning for warning in warnings if "flat parameters" in warning["message"]]

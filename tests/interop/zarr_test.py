@@ -5,6 +5,7 @@ import transformers
 import golden
 import packages
 import tools
+from megatron_run_test import with_experts_apart
 from published_model import publish
 
 SHAPE = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=4, vocab_size=128,
@@ -46,7 +47,7 @@ def test_the_arrays_are_the_model(name, ranks, tmp_path):
 def test_the_arrays_of_a_run_are_the_run(name, form, tmp_path):
     """The optimizer's states come back too, also where ranks wrote slices of flattened parameters into the arrays."""
     (case,) = [c for c in golden.cases("fsdp_dtensor") if c.name == name]
-    tools.convert("fsdp-to-torch-dist", case / "ckpt", tmp_path / "ours", "--transformer-impl", "local", "--dtype", "bfloat16",
+    tools.convert("fsdp-to-torch-dist", with_experts_apart(case, tmp_path), tmp_path / "ours", "--transformer-impl", "local", "--dtype", "bfloat16",
                   "--optimizer-form", form)
     (folder,) = (tmp_path / "ours").glob("iter_*")
     tools.peer("2.15.0", "megatron_core.py", packages.megatron_core("0.15.3"), folder, tmp_path / "live.pt", tmp_path / "zarr", "--sequential",

@@ -16,6 +16,7 @@
 #include "core/io/staging_name.h"
 #include "core/json/json_writer.h"
 #include "core/plan/plan_print.h"
+#include "tools/cli/counted.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/reporting.h"
 #include "tools/cli/stop_on_signal.h"
@@ -38,8 +39,9 @@ std::uint64_t PeakRssBytes() {
 
 // Which tensors the target shows where they lie; the plan has none of these.
 std::string PrintLinks(const PreparedConversion& prepared) {
-  std::string out = fmt::format("{} in {} tensors are linked, and nothing is copied\n",
-                                FormatByteSize(prepared.target_bytes), prepared.target_tensors);
+  std::string out = fmt::format(
+      "{} in {} {} linked, and nothing is copied\n", FormatByteSize(prepared.target_bytes),
+      Counted(prepared.target_tensors, "tensor"), prepared.target_tensors == 1 ? "is" : "are");
   for (const auto& [key, boxes] : prepared.links) {
     out += fmt::format("linked  {}\n", EscapeControls(key));
     for (const LinkedBox& link : boxes) {
@@ -64,6 +66,15 @@ void WriteLinksJson(const PreparedConversion& prepared, JsonWriter& json) {
   json.End();
 }
 
+void WriteDropped(const std::vector<LeftOutEntry>& dropped, JsonWriter& json) {
+  json.Key("dropped").BeginArray();
+  for (const LeftOutEntry& entry : dropped) {
+    json.BeginObject().Key("key").Text(entry.key).Key("bytes").Int(entry.bytes);
+    json.Key("why").Text(entry.why).End();
+  }
+  json.End();
+}
+
 ExitCode PrintPlanOnly(const PreparedConversion& prepared, const ConvertCommand& command,
                        Streams& streams) {
   const CheckpointIndex& index = prepared.model.source().index();
@@ -71,8 +82,9 @@ ExitCode PrintPlanOnly(const PreparedConversion& prepared, const ConvertCommand&
     if (command.options.link) streams.out.Write(PrintLinks(prepared));
     streams.out.Write(PrintPlan(prepared.plan, index));
     if (prepared.parity_files != 0) {
-      streams.out.Write(fmt::format("parity  {} files, one for every {} of those above\n",
-                                    prepared.parity_files, command.options.parity_group));
+      streams.out.Write(fmt::format("parity  {}, one for every {} of those above\n",
+                                    Counted(prepared.parity_files, "file"),
+                                    command.options.parity_group));
     }
     return ExitCode::kDone;
   }
@@ -84,6 +96,8 @@ ExitCode PrintPlanOnly(const PreparedConversion& prepared, const ConvertCommand&
     json.Key("parity").BeginObject().Key("group").Int(command.options.parity_group);
     json.Key("files").Int(prepared.parity_files).End();
   }
+  WriteDropped(prepared.left_out(), json);
+  AppendProblemList(prepared.warnings, json);
   json.End();
   streams.out.Write(json.Take() + "\n");
   return ExitCode::kDone;
@@ -102,9 +116,9 @@ void TellDecisions(const PreparedConversion& prepared, const ConvertCommand& com
   const WritePlan& write = prepared.plan.write;
   const CommonOptions& common = command.common;
   Tell(common, "source",
-       fmt::format("{} at {}: {} tensors in {} chunks, {} files", model.checkpoint->format->name,
-                   model.checkpoint->path.string(), index.tensors().size(), index.chunks().size(),
-                   index.files().size()),
+       fmt::format("{} at {}: {} in {}, {}", model.checkpoint->format->name,
+                   model.checkpoint->path.string(), Counted(index.tensors().size(), "tensor"),
+                   Counted(index.chunks().size(), "chunk"), Counted(index.files().size(), "file")),
        streams);
   std::string naming = model.match.layout.naming;
   for (const auto& [name, value] : model.match.layout.choices) {
@@ -116,9 +130,9 @@ void TellDecisions(const PreparedConversion& prepared, const ConvertCommand& com
        streams);
   Tell(common, "side files", model.assets.empty() ? "none" : model.assets.string(), streams);
   Tell(common, "target",
-       fmt::format("{}: {} tensors in {} chunks, {} files and {} side files",
-                   prepared.to.container->container(), prepared.target_tensors, write.items.size(),
-                   write.files.size(), write.copies.size()),
+       fmt::format("{}: {} in {}, {} and {}", prepared.to.container->container(),
+                   Counted(prepared.target_tensors, "tensor"), Counted(write.items.size(), "chunk"),
+                   Counted(write.files.size(), "file"), Counted(write.copies.size(), "side file")),
        streams);
   if (write.compression) {
     Tell(common, "compression",
@@ -162,12 +176,7 @@ std::string ReportJson(const ConvertReport& report, const ConvertCommand& comman
   json.Key("target");
   digest_or_null(json, report.target_digest);
   json.End();
-  json.Key("dropped").BeginArray();
-  for (const LeftOutEntry& entry : report.dropped) {
-    json.BeginObject().Key("key").Text(entry.key).Key("bytes").Int(entry.bytes);
-    json.Key("why").Text(entry.why).End();
-  }
-  json.End();
+  WriteDropped(report.dropped, json);
   AppendProblemList(report.warnings, json);
   json.End();
   return json.Take() + "\n";
@@ -176,45 +185,62 @@ std::string ReportJson(const ConvertReport& report, const ConvertCommand& comman
 void PrintWorkerSummary(const ConvertReport& report, const WorkerId& worker, double seconds,
                         Streams& streams) {
   streams.out.Write(
-      fmt::format("worker {} of {} wrote {} of {} tensors, {} in {:.1f} s, peak memory {}; "
+      fmt::format("worker {} of {} wrote {} of {}, {} in {:.1f} s, peak memory {}; "
                   "--finalize publishes "
                   "the target when all have\n",
-                  worker.number, worker.count, report.worker->tensors, report.worker->of_tensors,
+                  worker.number, worker.count, report.worker->tensors,
+                  Counted(report.worker->of_tensors, "tensor"),
                   FormatByteSize(report.bytes_written), seconds, FormatByteSize(PeakRssBytes())));
 }
 
-void PrintSummary(const ConvertReport& report, bool links, double seconds, Streams& streams) {
-  std::uint64_t missed = 0;
-  std::uint64_t missed_bytes = 0;
-  for (const LeftOutEntry& entry : report.dropped) {
+// What was asked to be left out is no loss, and is counted apart.
+void PrintLeftOut(const std::vector<LeftOutEntry>& dropped, Streams& streams) {
+  struct Sum {
+    std::uint64_t entries = 0;
+    std::uint64_t bytes = 0;
+  };
+  Sum lost;
+  Sum asked;
+  for (const LeftOutEntry& entry : dropped) {
     if (entry.is_bookkeeping) continue;
-    ++missed;
-    missed_bytes += entry.bytes;
+    Sum& sum = entry.why == kLeftOutOnRequest ? asked : lost;
+    ++sum.entries;
+    sum.bytes += entry.bytes;
   }
+  if (asked.entries != 0) {
+    streams.out.Write(fmt::format("left out {}, {}, on request\n",
+                                  Counted(asked.entries, "entry", "entries"),
+                                  FormatByteSize(asked.bytes)));
+  }
+  if (lost.entries != 0) {
+    streams.out.Write(fmt::format("left out {}, {}, that {} no place in the target\n",
+                                  Counted(lost.entries, "entry", "entries"),
+                                  FormatByteSize(lost.bytes), lost.entries == 1 ? "has" : "have"));
+  }
+}
+
+void PrintSummary(const ConvertReport& report, bool links, double seconds, Streams& streams) {
   if (links) {
-    streams.out.Write(fmt::format("linked {} tensors, {}, in one file; nothing was copied\n",
-                                  report.target_tensors, FormatByteSize(report.target_bytes)));
+    streams.out.Write(fmt::format("linked {}, {}, in one file; nothing was copied\n",
+                                  Counted(report.target_tensors, "tensor"),
+                                  FormatByteSize(report.target_bytes)));
   } else {
     const double rate = static_cast<double>(report.target_bytes) / std::max(seconds, 1e-9);
-    streams.out.Write(fmt::format(
-        "converted {} tensors to {}, {} in {:.1f} s ({}/s), peak memory {}\n",
-        report.source_tensors, report.target_tensors, FormatByteSize(report.target_bytes), seconds,
-        FormatByteSize(static_cast<std::uint64_t>(rate)), FormatByteSize(PeakRssBytes())));
+    streams.out.Write(fmt::format("converted {} to {}, {} in {:.1f} s ({}/s), peak memory {}\n",
+                                  Counted(report.source_tensors, "tensor"), report.target_tensors,
+                                  FormatByteSize(report.target_bytes), seconds,
+                                  FormatByteSize(static_cast<std::uint64_t>(rate)),
+                                  FormatByteSize(PeakRssBytes())));
   }
   if (!report.source_digest.empty() && report.source_digest == report.target_digest) {
     streams.out.Write(
         fmt::format("verified: the model's digest is {} on both sides\n", report.target_digest));
   }
   if (report.parity_files != 0) {
-    streams.out.Write(fmt::format("parity: {} {}, {}\n", report.parity_files,
-                                  report.parity_files == 1 ? "file" : "files",
+    streams.out.Write(fmt::format("parity: {}, {}\n", Counted(report.parity_files, "file"),
                                   FormatByteSize(report.parity_bytes)));
   }
-  if (missed != 0) {
-    streams.out.Write(fmt::format("left out {} {}, {}, that {} no place in the target\n", missed,
-                                  missed == 1 ? "entry" : "entries", FormatByteSize(missed_bytes),
-                                  missed == 1 ? "has" : "have"));
-  }
+  PrintLeftOut(report.dropped, streams);
   if (report.cast_overflows != 0) {
     streams.err.Write(fmt::format(
         "warning: {} finite values became infinite in the narrower type\n", report.cast_overflows));

@@ -126,7 +126,6 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
       ->option_text("float16|bfloat16|float32|float64");
   app.add_option("--keep-fp32", command.options.keep_fp32,
                  "Float32 tensors that --dtype leaves alone [routing and decay parameters]")
-      ->check(RefuseEmpty)
       ->needs("--dtype")
       ->option_text("REGEX");
   AddByteSize(app, "--max-shard-size", command.options.max_shard_bytes, "Largest data file")
@@ -162,7 +161,6 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
            "--naming", command.options.to.naming,
            "What tensors are called: a naming of the layout table [the format's usual one, else as "
            "in the source]")
-        ->check(RefuseEmpty)
         ->option_text("NAME");
   }
   // Of the target, and of runs under a naming that it may have.
@@ -198,10 +196,8 @@ void AddSourceOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
                  "Which iteration of a Megatron root [its tracker decides]")
       ->option_text("N");
   app.add_option("--only", command.options.model.only, "Convert only these source keys")
-      ->check(RefuseEmpty)
       ->option_text("GLOB ...");
   app.add_option("--drop", command.options.model.drop, "Leave these source keys out")
-      ->check(RefuseEmpty)
       ->option_text("GLOB ...");
   app.add_option("--rename", words.rename,
                  "Take source keys for others; a * stands for the same text on both sides")
@@ -215,7 +211,8 @@ void AddSourceOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
 }
 
 void AddRunOptions(CLI::App& app, ConvertCommand& command, Words& words) {
-  app.add_flag("--plan", command.plan_only, "Print the plan and touch nothing");
+  CLI::Option* const plan =
+      app.add_flag("--plan", command.plan_only, "Print the plan and touch nothing");
   app.add_flag("--overwrite", command.options.overwrite, "Replace an existing target");
   CLI::Option* const resume =
       app.add_flag("--resume", command.options.resume, "Resume where an interrupted run stopped");
@@ -223,9 +220,11 @@ void AddRunOptions(CLI::App& app, ConvertCommand& command, Words& words) {
       app.add_option("--worker", words.worker,
                      "Write part I of N of the tensors, from 0, beside others that write the rest")
           ->option_text("I/N")
+          ->excludes(plan)
           ->excludes(resume);
   app.add_flag("--finalize", command.options.finalize,
                "Check what all workers wrote, and publish it")
+      ->excludes(plan)
       ->excludes(resume)
       ->excludes(worker);
   app.add_flag("--no-verify", words.no_verify,
@@ -273,12 +272,14 @@ Status CompleteForm(const Words& words, Target& to) {
       const bool is_asked = asked != words.choices.end() && !asked->second.empty();
       const std::string value = is_asked ? asked->second : std::string(choice.preset);
       if (!value.empty()) to.choices[std::string(choice.name)] = value;
+      if (is_asked) to.asked.emplace(choice.name);
     }
   }
   for (const auto& [name, value] : words.choices) {
     if (value.empty() || known.contains(name)) continue;
     if (naming == nullptr && !named.empty()) {  // of a mapping of the user's
       to.choices[name] = value;
+      to.asked.insert(name);
       continue;
     }
     return Error(ErrorKind::kUsage, "the target's names have no such form")
@@ -334,14 +335,19 @@ Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& com
       return Error(ErrorKind::kUsage, "--rename takes OLD=NEW").Actual(pair);
     }
     const std::string from = pair.substr(0, equals);
-    CKPT_RETURN_IF_ERROR(CheckRewrite(from, pair.substr(equals + 1)).While("reading --rename"));
+    const std::string to = pair.substr(equals + 1);
+    CKPT_RETURN_IF_ERROR(CheckRewrite(from, to).While("reading --rename"));
+    if (from == to) {
+      return Error(ErrorKind::kUsage, "--rename changes nothing: both names are the same")
+          .Actual(pair);
+    }
     if (options.model.rename.contains(from)) {
       return Error(ErrorKind::kUsage, "several --rename are for one key")
           .Expected("one")
-          .Actual(fmt::format("{} and {}", options.model.rename.at(from), pair.substr(equals + 1)))
+          .Actual(fmt::format("{} and {}", options.model.rename.at(from), to))
           .Tensor(from);
     }
-    options.model.rename[from] = pair.substr(equals + 1);
+    options.model.rename[from] = to;
   }
   return OkStatus();
 }

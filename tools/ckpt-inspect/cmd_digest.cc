@@ -16,6 +16,7 @@
 #include "tools/ckpt-inspect/digest_as.h"
 #include "tools/ckpt-inspect/health.h"
 #include "tools/ckpt-inspect/selection.h"
+#include "tools/cli/counted.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/reporting.h"
 
@@ -28,7 +29,7 @@ Result<std::vector<TensorDigest>> DigestStored(const CheckpointSource& source,
                                                ProgressSink& progress) {
   CKPT_RETURN_IF_ERROR(CheckMatchesSome(source.index(), options.match, Among::kTensors));
   const std::vector<const GlobalTensor*> tensors = SelectTensors(source.index(), options.match);
-  if (options.match.empty()) CKPT_RETURN_IF_ERROR(CheckNothingUnlisted(source));
+  CKPT_RETURN_IF_ERROR(CheckNothingUnlisted(source.index(), options.match));
   CKPT_RETURN_IF_ERROR(CheckHealthy(source, tensors));
   std::uint64_t total_bytes = 0;
   for (const GlobalTensor* tensor : tensors) total_bytes += LogicalBytes(*tensor);
@@ -79,7 +80,9 @@ void PrintText(const std::vector<TensorDigest>& digests, const std::string& comb
   }
   streams.out.Write(combined + "  (checkpoint)\n");
   if (left_out && *left_out > 0) {
-    streams.out.Write(std::to_string(*left_out) + " entries have no place in this layout\n");
+    streams.out.Write(fmt::format("{} {} no place in this layout\n",
+                                  cli::Counted(*left_out, "entry", "entries"),
+                                  *left_out == 1 ? "has" : "have"));
   }
 }
 
@@ -88,7 +91,7 @@ Status NothingToDigest(const OpenedCheckpoint& checkpoint) {
   const CheckpointIndex& index = checkpoint.source->index();
   return Error(ErrorKind::kNotFound, "the checkpoint has no tensors to digest")
       .File(checkpoint.path.string())
-      .Actual(fmt::format("{} objects", index.objects().size()))
+      .Actual(cli::Counted(index.objects().size(), "object"))
       .Hint(index.objects().empty() ? "" : "ckpt-inspect meta shows objects");
 }
 

@@ -6,6 +6,7 @@
 #include "core/base/quote.h"
 #include "core/json/json_writer.h"
 #include "tools/ckpt-inspect/commands.h"
+#include "tools/ckpt-inspect/health.h"
 #include "tools/ckpt-inspect/held_tensors.h"
 #include "tools/ckpt-inspect/problem_list.h"
 #include "tools/cli/error_report.h"
@@ -64,7 +65,8 @@ Contents ReadContents(const OpenedCheckpoint& checkpoint) {
   return contents;
 }
 
-void PrintJson(const Contents& contents, Streams& streams) {
+// `known`: of the whole checkpoint. People see these elsewhere.
+void PrintJson(const Contents& contents, const std::vector<Problem>& known, Streams& streams) {
   JsonWriter json(2);
   json.BeginObject().Key("objects").BeginObject();
   for (const NamedObject& object : contents.objects) {
@@ -81,7 +83,10 @@ void PrintJson(const Contents& contents, Streams& streams) {
     json.End();
   }
   json.End();
-  AppendProblemList(contents.problems, json);
+  std::vector<Problem> problems = known;
+  problems.insert(problems.end(), contents.problems.begin(), contents.problems.end());
+  RemoveRepeated(problems);
+  AppendProblemList(problems, json);
   json.End();
   streams.out.Write(json.Take() + "\n");
 }
@@ -97,11 +102,13 @@ void PrintText(const Contents& contents, Streams& streams) {
 
 }  // namespace
 
-Result<ExitCode> RunMeta(const OpenedCheckpoint& checkpoint, const MetaOptions& options,
+Result<ExitCode> RunMeta(const ListedCheckpoint& checkpoint, const MetaOptions& options,
                          Streams& streams) {
   const Contents contents = ReadContents(checkpoint);
-  options.common.json ? PrintJson(contents, streams) : PrintText(contents, streams);
-  return HasErrors(contents.problems) ? ExitCode::kDifferent : ExitCode::kDone;
+  options.common.json ? PrintJson(contents, checkpoint.problems, streams)
+                      : PrintText(contents, streams);
+  const bool is_whole = !HasErrors(contents.problems) && !LacksFiles(checkpoint.problems);
+  return is_whole ? ExitCode::kDone : ExitCode::kDifferent;
 }
 
 }  // namespace ckpt::inspect

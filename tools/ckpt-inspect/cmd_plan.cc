@@ -19,6 +19,7 @@
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/ckpt-inspect/mesh_text.h"
 #include "tools/ckpt-inspect/selection.h"
+#include "tools/cli/counted.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/table.h"
 #include "trainer/explain/load_plan.h"
@@ -161,6 +162,7 @@ void PrintJson(std::span<const train::RankLoad> loads, bool has_moments,
 
 void PrintText(std::span<const train::RankLoad> loads, bool has_moments, Streams& streams) {
   using cli::Align;
+  using cli::Counted;
   cli::Table table({{"RANK", Align::kRight},
                     {"BYTES", Align::kRight},
                     {"FILES", Align::kRight},
@@ -175,14 +177,17 @@ void PrintText(std::span<const train::RankLoad> loads, bool has_moments, Streams
   }
   streams.out.Write(table.Format());
   if (loads.size() > kMaxRows) {
-    streams.out.Write(fmt::format("and {} ranks more: --json has all\n", loads.size() - kMaxRows));
+    streams.out.Write(
+        fmt::format("and {} more: --json has all\n", Counted(loads.size() - kMaxRows, "rank")));
   }
   const Sums sums = AddUp(loads);
-  streams.out.Write(fmt::format("{} ranks load {}: {} in {} reads, amplification {:.3f}\n",
-                                loads.size(), has_moments ? "weights and optimizer" : "weights",
-                                FormatByteSize(sums.bytes), sums.reads, sums.amplification()));
-  streams.out.Write(fmt::format("a rank at most: {} in {} reads of {} files, {} of memory\n",
-                                FormatByteSize(sums.most.bytes), sums.most.reads, sums.most.files,
+  streams.out.Write(fmt::format(
+      "{} {} {}: {} in {}, amplification {:.3f}\n", Counted(loads.size(), "rank"),
+      loads.size() == 1 ? "loads" : "load", has_moments ? "weights and optimizer" : "weights",
+      FormatByteSize(sums.bytes), Counted(sums.reads, "read"), sums.amplification()));
+  streams.out.Write(fmt::format("a rank at most: {} in {} of {}, {} of memory\n",
+                                FormatByteSize(sums.most.bytes), Counted(sums.most.reads, "read"),
+                                Counted(sums.most.files, "file"),
                                 FormatByteSize(sums.most.peak_memory)));
 }
 
@@ -206,7 +211,8 @@ Result<ExitCode> RunPlan(Storage& storage, const ListedCheckpoint& checkpoint,
     CKPT_RETURN_IF_ERROR(loaded.PlanForOther(planned.status()));
     planned = plan();
   }
-  CKPT_ASSIGN_OR_RETURN(const std::vector<train::RankLoad> loads, std::move(planned));
+  if (!planned.ok()) return InWordsOfMesh(planned.status(), config.mesh);
+  const std::vector<train::RankLoad> loads = *std::move(planned);
   const bool has_moments = !loaded.state.moments.empty();
   std::vector<Problem> problems = checkpoint.problems;
   for (const Problem& warning : loaded.warnings) {

@@ -25,6 +25,8 @@
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/ckpt-inspect/covered_directory.h"
 #include "tools/ckpt-inspect/problem_list.h"
+#include "tools/ckpt-inspect/target_path.h"
+#include "tools/cli/counted.h"
 #include "tools/cli/reporting.h"
 #include "tools/cli/stop_on_signal.h"
 
@@ -58,14 +60,7 @@ Status CheckTarget(Storage& storage, const Path& path, const Path& target) {
         .Hint("choose a new name: repair never changes existing files");
   }
   const Path source = CanonicalPath(path);
-  const Path clean = CanonicalPath(target);
-  if (IsWithin(clean, source) || IsWithin(source, StagingOf(clean))) {
-    return Error(ErrorKind::kUsage,
-                 "the copy would lie inside the checkpoint, or the other way round")
-        .File(target.string())
-        .Hint("choose a name beside the checkpoint");
-  }
-  return OkStatus();
+  return CheckOutside("the copy", target, {&source, 1});
 }
 
 Result<Job> Open(Storage& storage, const RepairOptions& options) {
@@ -322,9 +317,9 @@ void PrintText(const Outcome& outcome, const Path& target, Streams& streams) {
   for (const RepairedPlace& place : outcome.repaired) {
     streams.out.Write(fmt::format("repaired: {}\n", EscapeControls(DescribePlace(place))));
   }
-  streams.out.Write(fmt::format(
-      "ok: {} {} repaired, the copy at {} is verified\n", outcome.repaired.size(),
-      outcome.repaired.size() == 1 ? "place" : "places", EscapeControls(target.string())));
+  streams.out.Write(fmt::format("ok: {} repaired, the copy at {} is verified\n",
+                                cli::Counted(outcome.repaired.size(), "place"),
+                                EscapeControls(target.string())));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -87,7 +88,11 @@ Status ShowTensor(const ListedCheckpoint& checkpoint, const GlobalTensor& tensor
                   const ShowOptions& options, Streams& streams) {
   const CheckpointSource& source = *checkpoint.source;
   CKPT_RETURN_IF_ERROR(CheckHealthy(source, {&tensor}));
-  CKPT_ASSIGN_OR_RETURN(const Slice slice, ParseSlice(options.slice, tensor.shape));
+  Result<Slice> parsed = ParseSlice(options.slice, tensor.shape);
+  if (!parsed.ok()) {
+    return std::move(parsed).status().File(checkpoint.path.string()).Tensor(tensor.key);
+  }
+  const Slice slice = *std::move(parsed);
   CKPT_RETURN_IF_ERROR(CheckPrintable(slice.dims));
   const bool is_json = options.common.json;
   // Reads everything twice: the values are too many to keep in memory, and an error must not leave

@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,7 @@
 #include "tools/ckpt-inspect/problem_list.h"
 #include "tools/ckpt-inspect/selection.h"
 #include "tools/ckpt-inspect/topology.h"
+#include "tools/cli/counted.h"
 
 namespace ckpt::inspect {
 namespace {
@@ -81,14 +83,13 @@ std::string DescribeDtypes(const Totals& totals) {
 
 std::string DescribeTopology(const Topology& topology) {
   std::string text;
-  const auto add = [&](std::string_view what, std::int64_t number) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", number, what);
+  const auto add = [&](std::string_view what, std::optional<std::int64_t> number) {
+    if (number) text += cli::Counted(*number, what) + ", ";
   };
-  if (topology.writers) add(*topology.writers == 1 ? "writer" : "writers", *topology.writers);
-  if (topology.pipeline_parallel) add("pipeline stages", *topology.pipeline_parallel);
-  if (topology.tensor_parallel) add("tensor-parallel ranks", *topology.tensor_parallel);
-  add("chunks per tensor, at most", static_cast<std::int64_t>(topology.max_chunks));
-  return text;
+  add("writer", topology.writers);
+  add("pipeline stage", topology.pipeline_parallel);
+  add("tensor-parallel rank", topology.tensor_parallel);
+  return text + cli::Counted(topology.max_chunks, "chunk") + " per tensor, at most";
 }
 
 void PrintText(const ListedCheckpoint& checkpoint, Streams& streams) {
@@ -102,7 +103,8 @@ void PrintText(const ListedCheckpoint& checkpoint, Streams& streams) {
   line("iteration", checkpoint.iteration    ? std::to_string(*checkpoint.iteration)
                     : checkpoint.is_release ? "release"
                                             : "");
-  line("tensors", fmt::format("{} in {} chunks", index.tensors().size(), index.chunks().size()));
+  line("tensors", fmt::format("{} in {}", index.tensors().size(),
+                              cli::Counted(index.chunks().size(), "chunk")));
   line("objects", std::to_string(index.objects().size()));
   line("files", std::to_string(index.files().size()));
   line("size", FormatByteSize(totals.bytes));

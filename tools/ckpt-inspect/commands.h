@@ -80,6 +80,7 @@ struct PlanOptions {
 
 struct HtmlOptions {
   CommonOptions common;
+  Path path = {};  // of the checkpoint, as the user named it
   Path output;
   bool overwrite = false;
 };
@@ -138,12 +139,13 @@ Result<ExitCode> RunPlan(Storage& storage, const ListedCheckpoint& checkpoint,
                          const PlanOptions& options, Streams& streams);
 
 // Writes one page about the checkpoint (MakePage): whole, or not at all. Reads metadata only.
-// Errors: kAlreadyExists, kNoSpace, kIo.
+// Errors: kAlreadyExists, kUsage (the page would lie in the checkpoint, or be written over it),
+// kNoSpace, kIo.
 Result<ExitCode> RunHtml(Storage& storage, const ListedCheckpoint& checkpoint,
                          const HtmlOptions& options, Streams& streams);
 
-// Returns kDifferent if an object cannot be read; the others are printed.
-Result<ExitCode> RunMeta(const OpenedCheckpoint& checkpoint, const MetaOptions& options,
+// Returns kDifferent if a file is missing or an object cannot be read; the others are printed.
+Result<ExitCode> RunMeta(const ListedCheckpoint& checkpoint, const MetaOptions& options,
                          Streams& streams);
 
 }  // namespace ckpt::inspect

@@ -13,10 +13,12 @@
 #include "tools/ckpt-inspect/internal/differing_element.h"
 #include "tools/ckpt-inspect/internal/not_compared.h"
 #include "tools/ckpt-inspect/problem_list.h"
+#include "tools/cli/counted.h"
 
 namespace ckpt::inspect {
 namespace {
 
+using cli::Counted;
 using cli::Streams;
 
 constexpr std::size_t kMaxObjectBytes = 120;  // of a value, for people
@@ -54,8 +56,8 @@ std::string DescribeElements(const TensorDiff& diff, const Differences& findings
     value_a += " (" + BitsText(a, first.a) + ")";
     value_b += " (" + BitsText(b, first.b) + ")";
   }
-  return fmt::format(": {} of {} elements, {}{}; first at {}: {} and {}{}", elements.num_differing,
-                     elements.num_elements,
+  return fmt::format(": {} of {}, {}{}; first at {}: {} and {}{}", elements.num_differing,
+                     Counted(elements.num_elements, "element"),
                      elements.max_abs ? "by at most " + DifferenceText(diff) : "by no number",
                      elements.num_nan > 0 ? fmt::format(", {} with NaN", elements.num_nan) : "",
                      FormatDims(IndexAt(diff.pair->a.shape, first.position)), value_a, value_b,
@@ -97,9 +99,10 @@ void PrintObjects(const ObjectDiff& objects, Streams& streams) {
 void PrintSettings(const RunComparison& run, Streams& streams) {
   for (const DifferentSetting& setting : run.different) {
     const std::string tensors =
-        setting.num_tensors == 0 ? ""
-                                 : fmt::format("; of {} tensors, the first {}", setting.num_tensors,
-                                               EscapeControls(setting.first_tensor));
+        setting.num_tensors == 0
+            ? ""
+            : fmt::format("; of {}, the first {}", Counted(setting.num_tensors, "tensor"),
+                          EscapeControls(setting.first_tensor));
     streams.out.Write(fmt::format("differs     {}  (setting): {} and {}{}\n", setting.name,
                                   EscapeControls(layout::FormatValue(setting.a)),
                                   EscapeControls(layout::FormatValue(setting.b)), tensors));
@@ -139,8 +142,8 @@ void PrintDifferences(const Differences& findings, cli::Streams& streams) {
                                    : findings.misses_run()    ? "not known to be equal"
                                                               : "equal";
   streams.out.Write(
-      fmt::format("{}: {} tensors compared as {}; different: {}, only in A: {}, only in B: {}{}\n",
-                  verdict, findings.num_tensors(), compared, findings.different.size(),
+      fmt::format("{}: {} compared as {}; different: {}, only in A: {}, only in B: {}{}\n", verdict,
+                  Counted(findings.num_tensors(), "tensor"), compared, findings.different.size(),
                   comparison.a.only.size(), comparison.b.only.size(), settings));
 }
 

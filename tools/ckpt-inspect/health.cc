@@ -53,19 +53,6 @@ Status CheckHealthy(const CheckpointSource& source,
   return Status(std::move(errors));
 }
 
-Status CheckNothingUnlisted(const CheckpointSource& source) {
-  const CheckpointIndex& index = source.index();
-  std::vector<Problem> errors;
-  for (const Problem& problem : index.problems()) {
-    const bool is_error = problem.severity == Severity::kError && !problem.tensor.empty();
-    if (is_error && index.FindTensor(problem.tensor) == nullptr &&
-        index.FindObject(problem.tensor) == nullptr) {
-      errors.push_back(problem);
-    }
-  }
-  return Status(std::move(errors));
-}
-
 void RemoveRepeated(std::vector<Problem>& problems) {
   std::set<std::tuple<ErrorKind, std::string, std::string, std::string>> seen;
   std::erase_if(problems, [&](const Problem& problem) {

@@ -28,10 +28,6 @@ struct ListedCheckpoint : OpenedCheckpoint {
 Status CheckHealthy(const CheckpointSource& source,
                     const std::vector<const GlobalTensor*>& tensors);
 
-// All errors about keys that are neither tensors nor objects of the index. Entries that are too
-// damaged to be listed would be missing from any answer that claims to cover the whole checkpoint.
-Status CheckNothingUnlisted(const CheckpointSource& source);
-
 // Drops findings that repeat an earlier one. The order stays.
 void RemoveRepeated(std::vector<Problem>& problems);
 

@@ -1,5 +1,6 @@
 #include "tools/ckpt-inspect/inspect.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include <CLI/CLI.hpp>
@@ -20,12 +22,15 @@
 #include "tools/ckpt-inspect/covered_directory.h"
 #include "tools/ckpt-inspect/health.h"
 #include "tools/cli/command_line.h"
+#include "tools/cli/counted.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/reporting.h"
 #include "tools/cli/version.h"
 
 namespace ckpt::inspect {
 namespace {
+
+using cli::Counted;
 
 constexpr std::size_t kMaxTalk = 20;  // findings that other verbs print; `verify` lists all
 
@@ -152,7 +157,6 @@ void CommandLine::AddTensors() {
             return RunTensors(checkpoint, tensors_, streams);
           })
       .add_option("--match", tensors_.match, "Only keys that match this pattern")
-      ->check(cli::RefuseEmpty)
       ->option_text("GLOB");
 }
 
@@ -180,7 +184,6 @@ void CommandLine::AddShards() {
             return RunShards(checkpoint, shards_, streams);
           })
       .add_option("--match", shards_.match, "Only keys that match this pattern")
-      ->check(cli::RefuseEmpty)
       ->option_text("GLOB");
 }
 
@@ -231,7 +234,6 @@ void CommandLine::AddDigest() {
       ->transform(CLI::Transformer(algorithms))
       ->option_text("xxh3|sha256");
   verb.add_option("--match", digest_.match, "Only keys that match this pattern")
-      ->check(cli::RefuseEmpty)
       ->option_text("GLOB");
   std::vector<std::string> words;
   for (const KnownNaming& naming : KnownNamings()) words.emplace_back(naming.word);
@@ -271,16 +273,13 @@ void CommandLine::AddDiff() {
       ->check(RefuseTolerance)
       ->option_text("RTOL");
   verb.add_option("--match", diff_.match, "Only keys that match this pattern, in A's terms")
-      ->check(cli::RefuseEmpty)
       ->option_text("GLOB");
   verb.add_option("--map", diff_mapping_,
                   "Compare models by this layout table instead of the built-in ones")
-      ->check(cli::RefuseEmpty)
       ->option_text("FILE");
   verb.add_option(
           "--hf-assets", diff_assets_,
           "Compare models; where a side has no config.json, it is the one in this directory")
-      ->check(cli::RefuseEmpty)
       ->option_text("DIR");
   cli::AddReadingOptions(verb, common_);
   cli::AddOutputOptions(verb, common_);
@@ -302,11 +301,9 @@ void CommandLine::AddPlan() {
                   "Ranks (dp), replicas of the shards (hsdp; hfsdp: which divide the optimizer "
                   "again), ranks that divide the experts (ep), sharding=optim|optim_grads|no_shard")
       ->required()
-      ->check(cli::RefuseEmpty)
       ->option_text("dp=8,hsdp=2,ep=4");
   verb.add_option("--hf-assets", plan_assets_,
                   "Directory with config.json, if the checkpoint has none")
-      ->check(cli::RefuseEmpty)
       ->option_text("DIR");
   verb.add_option("--threads", common_.threads, "Worker threads; 0: one per core")
       ->check(CLI::NonNegativeNumber)
@@ -318,14 +315,24 @@ void CommandLine::AddHtml() {
   CLI::App& verb = AddVerb("html", "One page for a browser: shard map, sizes, tensors to search",
                            examples, [this](const ListedCheckpoint& checkpoint, Streams& streams) {
                              html_.common = common_;
+                             html_.path = path_;
                              html_.output = html_output_;
                              return RunHtml(storage_, checkpoint, html_, streams);
                            });
   verb.add_option("-o,--output", html_output_, "Where the page goes")
       ->required()
-      ->check(cli::RefuseEmpty)
       ->option_text("FILE");
   verb.add_flag("--overwrite", html_.overwrite, "Replace a file that is there");
+}
+
+// The problems without those that are reasons for `failure`, which is printed as well.
+std::vector<Problem> Untold(std::vector<Problem> problems, const Status& failure) {
+  const auto facts = [](const Problem& p) { return std::tie(p.kind, p.message, p.file, p.tensor); };
+  std::erase_if(problems, [&](const Problem& problem) {
+    return std::ranges::any_of(
+        failure.problems(), [&](const Problem& reason) { return facts(reason) == facts(problem); });
+  });
+  return problems;
 }
 
 // Verbs that do not list findings themselves print them to standard error: warnings, and errors if
@@ -392,17 +399,19 @@ Result<ExitCode> CommandLine::OpenAndRun(Streams& streams) {
                                                        : ListProblems(*std::move(opened));
   const CheckpointIndex& index = checkpoint.source->index();
   cli::Tell(common_, "format",
-            fmt::format("{} at {}: {} tensors in {} chunks, {} objects, {} files",
-                        checkpoint.format->name, checkpoint.path.string(), index.tensors().size(),
-                        index.chunks().size(), index.objects().size(), index.files().size()),
+            fmt::format(
+                "{} at {}: {} in {}, {}, {}", checkpoint.format->name, checkpoint.path.string(),
+                Counted(index.tensors().size(), "tensor"), Counted(index.chunks().size(), "chunk"),
+                Counted(index.objects().size(), "object"), Counted(index.files().size(), "file")),
             streams);
   if (chosen.get_option_no_throw("--threads") != nullptr) cli::TellResources(common_, streams);
   const bool lists_problems = verb == "summary" || verb == "verify";
-  const bool refuses = verb == "digest" || verb == "show";
+  const bool refuses = verb == "digest" || verb == "show" || verb == "plan";
+  Result<ExitCode> outcome = verbs_.at(verb)(checkpoint, streams);
   if (!lists_problems && !common_.quiet) {
-    TellProblems(checkpoint.problems, !refuses, streams);
+    TellProblems(Untold(checkpoint.problems, outcome.status()), !refuses, streams);
   }
-  return verbs_.at(verb)(checkpoint, streams);
+  return outcome;
 }
 
 cli::ExitCode CommandLine::Run(const std::vector<std::string>& args, Streams& streams) {

@@ -1,9 +1,12 @@
 #include "tools/ckpt-inspect/mesh_text.h"
 
+#include <array>
 #include <charconv>
+#include <cstddef>
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/quote.h"
 
@@ -33,6 +36,12 @@ Result<trainer::Sharding> ParseSharding(std::string_view text) {
   return Error(ErrorKind::kUsage, "unknown sharding in the mesh")
       .Expected("one of " + known)
       .Actual(Quote(text));
+}
+
+void ReplaceAll(std::string_view what, std::string_view with, std::string& text) {
+  for (std::size_t at = text.find(what); at != text.npos; at = text.find(what, at + with.size())) {
+    text.replace(at, what.size(), with);
+  }
 }
 
 }  // namespace
@@ -84,6 +93,24 @@ Result<trainer::MeshConfig> ParseMesh(std::string_view text) {
   return Error(ErrorKind::kUsage, "unknown word in the mesh")
       .Expected("dp, hsdp, hfsdp, ep or sharding")
       .Actual(Quote(words.begin()->first));
+}
+
+Status InWordsOfMesh(const Status& status, const trainer::MeshConfig& mesh) {
+  const bool divides_again = mesh.outer != trainer::OuterSharding::kNoShard;
+  // What contains another one comes first.
+  const std::array<std::pair<std::string_view, std::string_view>, 5> words = {
+      {{"set outer_dp_sharding_strategy to no_shard", "take hsdp instead"},
+       {"outer_dp_sharding_strategy to no_shard", "take hsdp instead"},
+       {"data_parallel_sharding_strategy", "sharding"},
+       {"num_distributed_optimizer_instances", divides_again ? "hfsdp" : "hsdp"},
+       {"expert_model_parallel_size", "ep"}}};
+  std::vector<Problem> problems = status.problems();
+  for (Problem& problem : problems) {
+    for (std::string* const text : {&problem.message, &problem.hint}) {
+      for (const auto& [setting, word] : words) ReplaceAll(setting, word, *text);
+    }
+  }
+  return Status(std::move(problems));
 }
 
 }  // namespace ckpt::inspect

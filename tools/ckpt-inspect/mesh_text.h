@@ -17,6 +17,9 @@ namespace ckpt::inspect {
 // Errors: kUsage (another word, a word twice, no number from 1 to 1,000,000, no `dp`).
 Result<trainer::MeshConfig> ParseMesh(std::string_view text);
 
+// What the trainer says against a mesh, in the words of ParseMesh instead of its own settings.
+[[nodiscard]] Status InWordsOfMesh(const Status& status, const trainer::MeshConfig& mesh);
+
 }  // namespace ckpt::inspect
 
 #endif  // CKPT_TOOLS_CKPT_INSPECT_MESH_TEXT_H_

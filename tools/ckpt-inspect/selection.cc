@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 #include "core/base/glob.h"
 #include "core/checkpoint/no_match.h"
@@ -47,9 +48,23 @@ std::vector<const ObjectEntry*> SelectObjects(const CheckpointIndex& index,
 
 Status CheckMatchesSome(const CheckpointIndex& index, const std::string& glob, Among among) {
   if (glob.empty() || !SelectTensors(index, glob).empty()) return OkStatus();
+  if (among == Among::kTensorsAndObjects && !SelectObjects(index, glob).empty()) return OkStatus();
+  CKPT_RETURN_IF_ERROR(CheckNothingUnlisted(index, glob));
   if (among == Among::kTensors) return NoTensorMatches("--match", glob, index);
-  if (!SelectObjects(index, glob).empty()) return OkStatus();
   return NoKeyMatches("--match", glob, KeysOfEntries(index));
+}
+
+Status CheckNothingUnlisted(const CheckpointIndex& index, const std::string& glob) {
+  std::vector<Problem> errors;
+  for (const Problem& problem : index.problems()) {
+    const bool is_error = problem.severity == Severity::kError && !problem.tensor.empty();
+    if (is_error && MatchesGlob(problem.tensor, glob) &&
+        index.FindTensor(problem.tensor) == nullptr &&
+        index.FindObject(problem.tensor) == nullptr) {
+      errors.push_back(problem);
+    }
+  }
+  return Status(std::move(errors));
 }
 
 std::uint64_t LogicalBytes(const GlobalTensor& tensor) {

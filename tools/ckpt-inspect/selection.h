@@ -27,8 +27,13 @@ namespace ckpt::inspect {
 
 enum class Among : std::uint8_t { kTensors, kTensorsAndObjects };
 
-// Errors: kUsage (`glob` matches no key).
+// Errors: kUsage (`glob` matches no key); where it matches keys of nothing but what could not be
+// read, why not.
 Status CheckMatchesSome(const CheckpointIndex& index, const std::string& glob, Among among);
+
+// All errors about keys that match and are neither tensors nor objects of the index. Entries that
+// are too damaged to be listed would be missing from any answer that claims to cover all of these.
+Status CheckNothingUnlisted(const CheckpointIndex& index, const std::string& glob);
 
 // Bytes of the dense tensor. If a damaged shape overflows, the largest number.
 [[nodiscard]] std::uint64_t LogicalBytes(const GlobalTensor& tensor);

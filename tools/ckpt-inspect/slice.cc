@@ -50,8 +50,9 @@ Result<std::int64_t> ParseBound(std::string_view text, std::int64_t size, std::i
   return value < 0 ? value + size : value;
 }
 
-Status AddRange(const std::vector<std::string_view>& ends, std::size_t dim, std::int64_t size,
+Status AddRange(const std::vector<std::string_view>& ends, std::size_t dim, DimsView shape,
                 Slice& slice) {
+  const std::int64_t size = shape[dim];
   CKPT_ASSIGN_OR_RETURN(const std::int64_t from, ParseBound(ends[0], size, 0));
   CKPT_ASSIGN_OR_RETURN(const std::int64_t to, ParseBound(ends[1], size, size));
   const std::int64_t begin = std::clamp<std::int64_t>(from, 0, size);
@@ -60,7 +61,8 @@ Status AddRange(const std::vector<std::string_view>& ends, std::size_t dim, std:
   // 2:2 and 4:2 are empty, as in numpy. What begins past the end is probably mistyped.
   const bool is_outside = from < to || from >= size || to < 0;
   if (length == 0 && size > 0 && is_outside) {
-    return Error(ErrorKind::kOutOfRange, fmt::format("range outside dim {}", dim))
+    return Error(ErrorKind::kUsage,
+                 fmt::format("range outside dim {} of {}", dim, FormatDims(shape)))
         .Expected(fmt::format("a part of 0:{}", size))
         .Actual(fmt::format("{}:{}", ends[0], ends[1]));
   }
@@ -70,11 +72,13 @@ Status AddRange(const std::vector<std::string_view>& ends, std::size_t dim, std:
   return OkStatus();
 }
 
-Status AddIndex(std::string_view text, std::size_t dim, std::int64_t size, Slice& slice) {
+Status AddIndex(std::string_view text, std::size_t dim, DimsView shape, Slice& slice) {
+  const std::int64_t size = shape[dim];
   CKPT_ASSIGN_OR_RETURN(const std::int64_t value, ParseIndex(text));
   const std::int64_t index = value < 0 ? value + size : value;
   if (index < 0 || index >= size) {
-    return Error(ErrorKind::kOutOfRange, fmt::format("index outside dim {}", dim))
+    return Error(ErrorKind::kUsage,
+                 fmt::format("index outside dim {} of {}", dim, FormatDims(shape)))
         .Expected(fmt::format("{} to {}", -size, size - 1))
         .Actual(std::to_string(value));
   }
@@ -89,7 +93,7 @@ Result<Slice> ParseSlice(std::string_view text, DimsView shape) {
   std::vector<std::string_view> entries;
   if (!Trimmed(text).empty()) entries = Split(text, ',');
   if (entries.size() > shape.size()) {
-    return Error(ErrorKind::kUsage, "more indices than dims")
+    return Error(ErrorKind::kUsage, "more indices than dims of " + FormatDims(shape))
         .Expected(fmt::format("at most {}", shape.size()))
         .Actual(Quote(text));
   }
@@ -98,8 +102,8 @@ Result<Slice> ParseSlice(std::string_view text, DimsView shape) {
     const std::vector<std::string_view> ends =
         dim < entries.size() ? Split(entries[dim], ':') : std::vector<std::string_view>(2);
     if (ends.size() > 2) return NotASlice(text).Hint("steps are not supported");
-    CKPT_RETURN_IF_ERROR(ends.size() == 1 ? AddIndex(ends[0], dim, shape[dim], slice)
-                                          : AddRange(ends, dim, shape[dim], slice));
+    CKPT_RETURN_IF_ERROR(ends.size() == 1 ? AddIndex(ends[0], dim, shape, slice)
+                                          : AddRange(ends, dim, shape, slice));
   }
   return slice;
 }

@@ -18,8 +18,8 @@ struct Slice {
 // "0:2,3", ":,-1", "": one entry per dim from the left; the remaining dims are whole. As in numpy,
 // ranges are clipped to the dim, and negative numbers count from its end.
 //
-// Errors: kUsage (not of this form, a step, more entries than dims), kOutOfRange (an integer index
-// outside its dim, or all of a range that has any).
+// Errors: kUsage (not of this form, a step, more entries than dims, an integer index outside its
+// dim, or all of a range that has any).
 Result<Slice> ParseSlice(std::string_view text, DimsView shape);
 
 }  // namespace ckpt::inspect

@@ -55,6 +55,31 @@ bool MoveVerbToFront(std::vector<std::string>& args, std::span<const std::string
   return true;
 }
 
+// CLI11 takes `--name=` for an option whose value is the next argument.
+void SplitOffEmptyValues(std::vector<std::string>& args) {
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    if (!args[i].starts_with("--") || args[i].find('=') + 1 != args[i].size()) continue;
+    args[i].pop_back();
+    args.insert(args.begin() + static_cast<std::ptrdiff_t>(i) + 1, std::string());
+  }
+}
+
+// No option has a meaning for "", and none may take it for an option that was not given: what a
+// script leaves empty would then be done as if nothing had been asked for. Positionals are left
+// alone: the key of a tensor can be empty.
+void RefuseEmptyValues(CLI::App& app) {
+  const auto refuse = [](const std::string& word) {
+    return std::string(word.empty() ? "a value must not be empty" : "");
+  };
+  for (CLI::Option* option : app.get_options()) {
+    // A transformation comes before the option's own checks.
+    if (!option->get_positional()) option->transform(CLI::Validator(refuse, ""));
+  }
+  for (CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    RefuseEmptyValues(*verb);
+  }
+}
+
 bool AsksForHelpOrVersion(const std::vector<std::string>& args) {
   return std::any_of(args.begin(), args.end(), [](const std::string& arg) {
     return arg == "--help" || arg == "-h" || arg == "--version";
@@ -120,15 +145,24 @@ std::optional<std::string> InstalledText(const CLI::App& app, const std::vector<
   return std::nullopt;
 }
 
+// Of two flags that contradict each other. The help page does not say so.
+void Exclude(CLI::Option& one, CLI::Option& other) {
+  other.excludes(&one);
+  for (CLI::Option* flag : {&one, &other}) flag->option_text(" ");
+}
+
 }  // namespace
 
 void AddOutputOptions(CLI::App& app, CommonOptions& options, JsonOutput json) {
   app.add_flag("--json", options.json,
                json == JsonOutput::kDocument ? "Print one JSON document instead of text"
                                              : "Print JSON documents, one a line, instead of text");
-  app.add_flag("-q,--quiet", options.quiet, "Print errors only");
-  app.add_flag("-v,--verbose", options.verbosity,
-               "Say what was detected and decided; twice: name every tensor");
+  CLI::Option* const quiet =
+      app.add_flag("-q,--quiet", options.quiet, "Print errors only, besides what was asked for");
+  CLI::Option* const verbose =
+      app.add_flag("-v,--verbose", options.verbosity,
+                   "Say what was detected and decided; twice: name every tensor");
+  Exclude(*quiet, *verbose);
 }
 
 void AddReadingOptions(CLI::App& app, CommonOptions& options) {
@@ -143,14 +177,7 @@ void AddReadingOptions(CLI::App& app, CommonOptions& options) {
   CLI::Option* on = app.add_flag_function("--progress", set_progress(true), "Show progress always");
   CLI::Option* off =
       app.add_flag_function("--no-progress", set_progress(false), "Show none, even on a terminal");
-  off->excludes(on);
-  // Otherwise the help page says which option excludes which.
-  on->option_text(" ");
-  off->option_text(" ");
-}
-
-std::string RefuseEmpty(const std::string& word) {
-  return word.empty() ? "a pattern must not be empty" : "";
+  Exclude(*on, *off);
 }
 
 CLI::Option* AddByteSize(CLI::App& app, const std::string& names, std::uint64_t& value,
@@ -179,6 +206,8 @@ std::optional<ExitCode> ParseArguments(CLI::App& app, std::vector<std::string> a
     streams.out.Write(*text);
     return Conclude(ExitCode::kDone, false, streams);
   }
+  RefuseEmptyValues(app);
+  SplitOffEmptyValues(args);
   const std::vector<std::string> original = args;
   const bool verb_was_given = MoveVerbToFront(args, VerbsOf(app));
   if (!verb_was_given && !default_verb.empty() && !args.empty() && !AsksForHelpOrVersion(args)) {

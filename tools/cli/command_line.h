@@ -22,7 +22,7 @@ namespace ckpt::cli {
 // Options that mean the same in every verb of every tool.
 struct CommonOptions {
   bool json = false;                   // standard output is JSON (JsonOutput)
-  bool quiet = false;                  // errors only
+  bool quiet = false;                  // errors and answers only
   int verbosity = 0;                   // 1: what was detected and decided; 2: also every tensor
   std::optional<bool> progress = {};   // nothing: only if standard error is a terminal
   std::uint64_t memory_budget = kGiB;  // bytes of tensor data in memory at a time
@@ -40,8 +40,6 @@ void AddOutputOptions(CLI::App& app, CommonOptions& options,
                       JsonOutput json = JsonOutput::kDocument);
 // --memory-budget, --threads, --progress and --no-progress, for verbs that read tensors.
 void AddReadingOptions(CLI::App& app, CommonOptions& options);
-// For CLI::Option::check: "" is not a pattern, and does not mean "all".
-std::string RefuseEmpty(const std::string& word);
 // An option that takes "64MiB", "1GB" or plain bytes.
 CLI::Option* AddByteSize(CLI::App& app, const std::string& names, std::uint64_t& value,
                          const std::string& help);
@@ -51,6 +49,8 @@ void AddExamples(CLI::App& app, std::span<const std::string> commands);
 // Parses `args` (without the program's name). Returns nothing if a verb is to run. Otherwise it has
 // printed help, the version, or a usage error: one line with the nearest valid word, and the usage
 // line.
+//
+// Refuses an option's value that is empty, whatever the option is for.
 //
 // For the build, every tool also prints the files that are installed with it: `--print-completion
 // SHELL` (bash, zsh, fish) and `--print-man-page`.

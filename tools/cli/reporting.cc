@@ -5,6 +5,7 @@
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/exec/task_pool.h"
+#include "tools/cli/counted.h"
 #include "tools/cli/internal/progress_bar.h"
 #include "tools/cli/internal/progress_lines.h"
 
@@ -29,7 +30,7 @@ void Tell(const CommonOptions& options, std::string_view what, std::string_view 
 void TellResources(const CommonOptions& options, Streams& streams) {
   const int threads = options.threads > 0 ? options.threads : DefaultThreads();
   Tell(options, "resources",
-       fmt::format("{} threads, {} of tensor data in memory at most", threads,
+       fmt::format("{}, {} of tensor data in memory at most", Counted(threads, "thread"),
                    FormatByteSize(options.memory_budget)),
        streams);
 }

@@ -232,9 +232,14 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
   return run;
 }
 
-void NameImplementation(const std::map<std::string, std::string>& chosen, TrainingRun& run) {
+void NameModules(const std::map<std::string, std::string>& chosen, TrainingRun& run) {
   const auto impl = chosen.find("transformer_impl");
   if (impl != chosen.end()) SetArg(impl->first, layout::Value(impl->second), run);
+  const auto experts = chosen.find("expert_names");
+  const layout::Value* const count = FindArg(run, "num_experts");
+  const bool has_experts = count != nullptr && count->AsInt() != nullptr && *count->AsInt() > 0;
+  if (experts == chosen.end() || !has_experts) return;
+  SetArg("moe_grouped_gemm", layout::Value(experts->second == "grouped"), run);
 }
 
 NamedValues ArgsForWeights(const layout::Configuration& run, NamedValues of_target,
@@ -281,7 +286,7 @@ Result<std::vector<PickledEntry>> CarryObjects(const TrainingState& state, const
   std::set<std::string> gone_along;
   for (const ObjectEntry& object : checkpoint.source->index().objects()) {
     const auto entry = listed.find(object.key);
-    if (entry == listed.end()) continue;
+    if (entry == listed.end() || entry->second->why == kLeftOutOnRequest) continue;
     Result<std::optional<PickledObject>> pickled = checkpoint.source->ReadPickled(object);
     if (!pickled.ok()) {
       if (IsOfSystem(pickled.status().kind())) return std::move(pickled).status();

@@ -34,9 +34,9 @@ Status AddOptimizer(const TrainingState& state, const Format& target, const Chos
 Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& target,
                                  const ModelView& view, std::vector<LeftOutEntry>& left_out);
 
-// Says in the run's arguments whose layers the model has, Transformer Engine's or local ones, if
-// that is among the choices.
-void NameImplementation(const std::map<std::string, std::string>& chosen, TrainingRun& run);
+// Says in the run's arguments whose layers the model has, Transformer Engine's or local ones, and
+// whether experts are grouped, if these are among the choices.
+void NameModules(const std::map<std::string, std::string>& chosen, TrainingRun& run);
 
 // The arguments of `run` for a checkpoint of its weights alone: they tell of the model, also what
 // no config.json could say. Of `of_target`, made from the configuration, those count that depend on

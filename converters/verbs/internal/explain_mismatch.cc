@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -165,34 +166,123 @@ std::vector<std::pair<std::string, std::string>> LikelyRenames(
   return renames;
 }
 
-// "OLD=NEW" with which ckpt-convert --rename makes every tensor one of the model; empty if nothing
-// simple does.
-std::string FindRename(const ModelSource& model, const OpenModelOptions& options,
-                       std::span<const GlobalTensor> tensors,
-                       const std::vector<Problem>& problems) {
-  if (!options.rename.empty()) return {};
-  for (const auto& [from, to] : LikelyRenames(UnmappedKeys(problems))) {
-    std::vector<GlobalTensor> renamed(tensors.begin(), tensors.end());
-    for (GlobalTensor& tensor : renamed) {
-      if (auto key = Rewrite(from, to, tensor.key)) tensor.key = *std::move(key);
-    }
-    for (const layout::Naming& naming : model.family->namings) {
-      if (!options.naming.empty() && naming.id != options.naming) continue;
-      const auto match =
-          layout::MatchSource(*model.family, naming.id, model.layout_config(), renamed);
-      if (match.ok() && match->problems.empty()) return fmt::format("{}={}", from, to);
-    }
-  }
-  return {};
+// "optimizer_0.": the first word of a key, with its dot; a key of one word itself.
+std::string_view FirstWord(std::string_view key) {
+  const std::size_t dot = key.find('.');
+  return dot == key.npos ? key : key.substr(0, dot + 1);
 }
 
-std::string RenameHint(const std::string& rename) {
-  return fmt::format("ckpt-convert --rename '{}' takes off what a wrapper added to the keys",
-                     rename);
+std::set<std::string_view> FirstWordsOfModel(const layout::SourceMatch& match,
+                                             std::span<const GlobalTensor> tensors) {
+  std::set<std::string_view> words;
+  for (const std::uint32_t position : match.positions) {
+    if (position != layout::SourceMatch::kAbsent) words.insert(FirstWord(tensors[position].key));
+  }
+  return words;
+}
+
+// Globs that match these keys, which the model does not have, and no key of the model, by their
+// first words. Nothing if some of them begins as the model's do, and so may be a part of it, or if
+// the globs would be many.
+std::vector<std::string> GlobsBeside(const std::vector<std::string>& keys,
+                                     const std::set<std::string_view>& of_model) {
+  constexpr std::size_t kMaxGlobs = 4;
+  constexpr std::string_view kSpecial = R"(*?[\')";
+  std::map<std::string_view, std::vector<std::string>> by_word;
+  for (const std::string& key : keys) {
+    if (key.find_first_of(kSpecial) != key.npos || of_model.contains(FirstWord(key))) return {};
+    by_word[FirstWord(key)].push_back(key);
+  }
+  std::vector<std::string> globs;
+  for (const auto& [word, own] : by_word) {
+    globs.push_back(own.size() == 1 ? own.front() : fmt::format("{}*", word));
+  }
+  if (globs.size() > kMaxGlobs) globs.clear();
+  return globs;
+}
+
+// With these options of ckpt-convert, every tensor is one of the model or left out.
+struct Remedy {
+  std::string rename;             // "OLD=NEW"; empty: nothing simple helps
+  std::vector<std::string> drop;  // globs
+};
+
+// Globs for what `problems` of `match` are about, if these are no more than keys beside the model.
+std::vector<std::string> LeftBeside(const layout::SourceMatch& match,
+                                    std::span<const GlobalTensor> tensors,
+                                    const std::vector<Problem>& problems) {
+  if (CountProblems(problems, ErrorKind::kUnmapped) != problems.size()) return {};
+  return GlobsBeside(UnmappedKeys(problems), FirstWordsOfModel(match, tensors));
+}
+
+// Keys that a wrapper may have named: all of them, then those of each first word that are enough to
+// be the model.
+std::vector<std::vector<std::string>> PerhapsWrapped(const std::vector<Problem>& problems,
+                                                     std::size_t num_tensors) {
+  std::vector<std::vector<std::string>> groups = {UnmappedKeys(problems)};
+  if (num_tensors > kMaxTensorsToTry) return groups;
+  std::map<std::string_view, std::vector<std::string>> by_word;
+  for (const std::string& key : groups.front()) by_word[FirstWord(key)].push_back(key);
+  const std::size_t missing = CountProblems(problems, ErrorKind::kMissing);
+  std::vector<std::vector<std::string>> further;
+  for (auto& [word, keys] : by_word) {
+    if (by_word.size() > 1 && keys.size() >= missing) further.push_back(std::move(keys));
+  }
+  std::ranges::move(further, std::back_inserter(groups));
+  return groups;
+}
+
+Remedy FindRename(const ModelSource& model, const OpenModelOptions& options,
+                  std::span<const GlobalTensor> tensors, const std::vector<Problem>& problems) {
+  Remedy best;
+  if (!options.rename.empty()) return best;
+  for (const std::vector<std::string>& keys : PerhapsWrapped(problems, tensors.size())) {
+    for (const auto& [from, to] : LikelyRenames(keys)) {
+      std::vector<GlobalTensor> renamed(tensors.begin(), tensors.end());
+      for (GlobalTensor& tensor : renamed) {
+        if (auto key = Rewrite(from, to, tensor.key)) tensor.key = *std::move(key);
+      }
+      // To give keys names that are ignored takes nothing off a model.
+      const auto is_renamed = [&](std::uint32_t position) {
+        return position != layout::SourceMatch::kAbsent &&
+               renamed[position].key != tensors[position].key;
+      };
+      for (const layout::Naming& naming : model.family->namings) {
+        if (!options.naming.empty() && naming.id != options.naming) continue;
+        const auto match =
+            layout::MatchSource(*model.family, naming.id, model.layout_config(), renamed);
+        if (!match.ok() || std::ranges::none_of(match->positions, is_renamed)) continue;
+        Remedy found = {.rename = fmt::format("{}={}", from, to),
+                        .drop = LeftBeside(*match, renamed, match->problems)};
+        if (match->problems.empty()) return found;
+        // What names the beginning of keys says more than a word that may stand anywhere.
+        const bool is_better =
+            best.rename.empty() || (best.rename.starts_with('*') && !found.rename.starts_with('*'));
+        if (!found.drop.empty() && is_better) best = std::move(found);
+      }
+    }
+  }
+  return best;
+}
+
+// "--drop 'rng' --drop 'optimizer_0.*'".
+std::string DropOptions(const std::vector<std::string>& globs) {
+  std::vector<std::string> options;
+  options.reserve(globs.size());
+  for (const std::string& glob : globs) options.push_back(fmt::format("--drop '{}'", glob));
+  return fmt::format("{}", fmt::join(options, " "));
+}
+
+std::string RenameHint(const Remedy& remedy) {
+  return fmt::format(
+      "ckpt-convert --rename '{}' takes off what a wrapper added to the keys{}", remedy.rename,
+      remedy.drop.empty() ? std::string()
+                          : fmt::format(", and {} leaves out what is no part of the model",
+                                        DropOptions(remedy.drop)));
 }
 
 Status UnknownNames(const ModelSource& model, std::span<const GlobalTensor> tensors,
-                    const std::vector<Problem>& problems, const std::string& rename) {
+                    const std::vector<Problem>& problems, const Remedy& remedy) {
   const auto missing = std::find_if(problems.begin(), problems.end(), [](const Problem& problem) {
     return problem.kind == ErrorKind::kMissing;
   });
@@ -210,7 +300,7 @@ Status UnknownNames(const ModelSource& model, std::span<const GlobalTensor> tens
                             missing == problems.end() ? "weights" : missing->tensor,
                             model.family->name))
       .Actual(NameSome(KeysOf(tensors)))
-      .Hint(rename.empty() ? std::string(hint) : RenameHint(rename));
+      .Hint(remedy.rename.empty() ? std::string(hint) : RenameHint(remedy));
 }
 
 // Expected and stored size of a dim.
@@ -480,13 +570,13 @@ Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options
       unmapped != 0 &&
       std::all_of(match.positions.begin(), match.positions.end(),
                   [](std::uint32_t position) { return position == layout::SourceMatch::kAbsent; });
-  const std::string rename = FindRename(model, options, tensors, problems);
-  if (fits_nothing) return UnknownNames(model, tensors, problems, rename);
-  if (!rename.empty()) {
+  const Remedy remedy = FindRename(model, options, tensors, problems);
+  if (fits_nothing) return UnknownNames(model, tensors, problems, remedy);
+  if (!remedy.rename.empty()) {
     return Error(ErrorKind::kUnmapped, "keys of the source have more in them than the family's")
         .File(model.checkpoint->path.string())
         .Actual(NameSome(UnmappedKeys(problems)))
-        .Hint(RenameHint(rename));
+        .Hint(RenameHint(remedy));
   }
   // If one tensor is missing, its name says more than a setting with which it would not be needed.
   // For example, a base model is saved without its head.
@@ -494,6 +584,11 @@ Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options
   if (is_one_lost) return Status(std::move(problems));
   if (const auto setting = FindWrongSetting(model, match, tensors)) {
     return WrongSetting(model, *setting, problems);
+  }
+  const std::vector<std::string> beside = LeftBeside(match, tensors, problems);
+  if (!beside.empty() && problems.back().hint.empty()) {
+    problems.back().hint =
+        fmt::format("ckpt-convert {} leaves out what is no part of the model", DropOptions(beside));
   }
   // Arguments that are absent have Megatron's defaults.
   const bool is_of_args = model.assets.empty() && options.config.empty();

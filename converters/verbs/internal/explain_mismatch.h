@@ -33,7 +33,8 @@ Status RefuseCounts(const ModelSource& model, std::span<const GlobalTensor> tens
 // one setting of the configuration, if it were another, would make everything fit: a size, a number
 // of
 //                    layers or experts, or a switch
-//   else the problems as they are, with a hint where the arguments of a run say what model it is.
+//   else the problems as they are, with a hint where all of them are keys beside a whole model, or
+//   where the arguments of a run say what model it is.
 Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options,
                        const layout::SourceMatch& match, std::span<const GlobalTensor> tensors,
                        std::vector<Problem> problems);

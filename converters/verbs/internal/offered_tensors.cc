@@ -37,11 +37,25 @@ bool IsLeftOut(const OpenModelOptions& options, std::string_view key) {
   return MatchesAny(options.drop, key) || !IsChosen(options, key);
 }
 
+// Keys of entries that the reader found and could not read, so that the index does not have them.
+std::set<std::string> UnreadableKeys(const CheckpointIndex& index) {
+  std::set<std::string> keys;
+  for (const Problem& problem : index.problems()) {
+    if (problem.severity == Severity::kError && !problem.tensor.empty())
+      keys.insert(problem.tensor);
+  }
+  std::erase_if(keys, [&](const std::string& key) {
+    return index.FindTensor(key) != nullptr || index.FindObject(key) != nullptr;
+  });
+  return keys;
+}
+
 // A pattern that has no effect is an error, because it is probably mistyped.
 Status CheckPatterns(const OpenModelOptions& options, const CheckpointIndex& index) {
   if (options.only.empty() && options.drop.empty()) return OkStatus();
   Status status;
-  const std::vector<std::string> keys = KeysOfEntries(index);
+  std::vector<std::string> keys = KeysOfEntries(index);
+  for (const std::string& key : UnreadableKeys(index)) keys.push_back(key);
   for (const std::string& pattern : options.only) {
     const bool chooses = std::ranges::any_of(
         keys, [&](const std::string& key) { return MatchesGlob(pattern, key); });
@@ -159,9 +173,10 @@ Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model
   const auto tensors = model.source().index().tensors();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (IsLeftOut(options, tensors[i].key)) {
-      CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes,
-                            CountBytes(tensors[i].shape, tensors[i].dtype));
-      model.left_out.push_back({tensors[i].key, bytes, std::string(kLeftOutOnRequest)});
+      // A damaged shape has no bytes that could be counted.
+      const Result<std::uint64_t> bytes = CountBytes(tensors[i].shape, tensors[i].dtype);
+      model.left_out.push_back(
+          {tensors[i].key, bytes.ok() ? *bytes : 0, std::string(kLeftOutOnRequest)});
       continue;
     }
     offered.tensors.push_back(tensors[i]);
@@ -169,6 +184,9 @@ Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model
     if (const auto renamed = Renamed(options, tensors[i].key)) {
       offered.tensors.back().key = renamed->key;
     }
+  }
+  for (const std::string& key : UnreadableKeys(model.source().index())) {
+    if (IsLeftOut(options, key)) model.left_out.push_back({key, 0, std::string(kLeftOutOnRequest)});
   }
   if (offered.tensors.empty() && !tensors.empty()) {
     return Error(ErrorKind::kUsage, "--only and --drop leave no tensor to convert");

@@ -1,6 +1,7 @@
 #include "converters/verbs/internal/plan_target.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -11,6 +12,7 @@
 
 #include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
+#include "converters/families/known_namings.h"
 #include "converters/verbs/internal/convert_run.h"
 #include "converters/verbs/internal/dtype_policy.h"
 #include "converters/verbs/internal/files_beside.h"
@@ -18,6 +20,7 @@
 #include "converters/verbs/side_files.h"
 #include "core/base/quote.h"
 #include "core/base/warning.h"
+#include "core/base/wildcard.h"
 #include "core/io/path.h"
 #include "core/json/json_writer.h"
 #include "core/manifest/manifest_text.h"
@@ -208,6 +211,24 @@ Status CarryObjects(const Format& target, const OpenModelOptions& options, Model
   return OkStatus();
 }
 
+// The first object that a pattern renames although none of those that it matches is in the target;
+// null: there is none, or the pattern renames tensors.
+const LeftOutEntry* FindRenamedInVain(const std::string& from, const ModelSource& model) {
+  const auto matches = [&](const auto& entry) {
+    return Rewrite(from, from, entry.key).has_value();
+  };
+  const CheckpointIndex& index = model.source().index();
+  if (std::ranges::any_of(index.tensors(), matches)) return nullptr;
+  const LeftOutEntry* first = nullptr;
+  std::ptrdiff_t left_out = 0;
+  for (const LeftOutEntry& entry : model.left_out) {
+    if (index.FindObject(entry.key) == nullptr || !matches(entry)) continue;
+    if (first == nullptr) first = &entry;
+    ++left_out;
+  }
+  return left_out == std::ranges::count_if(index.objects(), matches) ? first : nullptr;
+}
+
 // Whoever names an object to rename it expects it in the target.
 Status CheckRenamedObjects(const OpenModelOptions& options, const ModelSource& model,
                            const WeightsRequest& request) {
@@ -223,6 +244,17 @@ Status CheckRenamedObjects(const OpenModelOptions& options, const ModelSource& m
         .File(model.checkpoint->path.string())
         .Tensor(entry.key)
         .Actual(entry.why);
+  }
+  for (const auto& [from, to] : options.rename) {
+    if (from.find('*') == std::string::npos) continue;
+    const LeftOutEntry* const entry = FindRenamedInVain(from, model);
+    if (entry == nullptr) continue;
+    return Error(ErrorKind::kUsage,
+                 fmt::format("--rename {} is for objects alone, and the target holds none of them",
+                             Quote(from)))
+        .File(model.checkpoint->path.string())
+        .Tensor(entry->key)
+        .Actual(entry->why);
   }
   return OkStatus();
 }
@@ -381,6 +413,19 @@ Result<ModelView> ViewNames(const ConvertOptions& options, const PreparedConvers
   return viewed;
 }
 
+// A choice may be of no use to a model, and scripts make the same for all models.
+void WarnOfIdleChoices(const layout::ResolvedLayout& layout, PreparedConversion& prepared) {
+  const ModelSource& model = prepared.model;
+  if (!model.family) return;
+  for (const std::string& choice : prepared.to.asked) {
+    if (ChoiceMatters(model, layout, choice)) continue;
+    prepared.warnings.push_back(Warning(
+        ErrorKind::kUsage,
+        fmt::format("{} changes nothing: no tensor of this model is named by it", OptionOf(choice)),
+        model.checkpoint->path.string()));
+  }
+}
+
 std::vector<EmptyObjects> ObjectsOf(const layout::ResolvedLayout& layout) {
   std::vector<EmptyObjects> objects;
   for (const layout::ResolvedObject& object : layout.objects) {
@@ -407,6 +452,7 @@ WeightsRequest RequestOf(const ConvertOptions& options, const PreparedConversion
 Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& prepared) {
   const ModelSource& model = prepared.model;
   CKPT_ASSIGN_OR_RETURN(ModelView view, ViewNames(options, prepared));
+  WarnOfIdleChoices(view.layout, prepared);
   prepared.origin = DescribeOrigin(model);
   const Format* const form = prepared.to.FormForRun();
   const bool writes_copies = (form != nullptr ? form : prepared.to.container)->writes_copies;
@@ -448,7 +494,7 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
   RunRequest request;
   CKPT_RETURN_IF_ERROR(AddOptimizer(state, form, prepared.to.forms, view));
   CKPT_ASSIGN_OR_RETURN(request.run, RunForTarget(state, form, view, prepared.model.left_out));
-  NameImplementation(prepared.to.choices, request.run);
+  NameModules(prepared.to.choices, request.run);
   CKPT_ASSIGN_OR_RETURN(request.carried, CarryObjects(state, *form.run, prepared.model.left_out));
   weights.tensors = view.tensors;  // those of the optimizer, too
   if (target.run == nullptr) {

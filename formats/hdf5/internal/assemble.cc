@@ -1,6 +1,7 @@
 #include "formats/hdf5/internal/assemble.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -20,6 +21,21 @@ namespace {
 
 constexpr int kMaxGroupDepth = 64;
 
+// Of an attribute that this program writes; nothing if it is another value.
+std::optional<std::int64_t> IntegerOf(const Attribute& attribute) {
+  const bool is_number = attribute.type.kind == TypeKind::kNumber &&
+                         attribute.type.dtype == DType::kInt64 &&
+                         attribute.value.size() == sizeof(std::int64_t);
+  if (!is_number) return std::nullopt;
+  return LoadLe<std::int64_t>(attribute.value.data());
+}
+
+struct WaitingAttribute {
+  ObjectEntry entry;
+  StoredObject object;
+  Status why_unread = {};
+};
+
 class Assembler {
  public:
   Assembler(const DataFiles& files, std::unique_ptr<StructureFile> file)
@@ -34,13 +50,15 @@ class Assembler {
     own_ = builder_.AddFile(main_.name);
     raw_ = builder_.AddEncoding(PieceForm().CodingName());
     CKPT_ASSIGN_OR_RETURN(const ObjectHeader root, ReadObjectHeader(file, main_.root));
-    CKPT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes, ReadAttributes(file, root));
-    if (const Attribute* const layout = FindAttribute(attributes, kLayoutAttribute)) {
+    CKPT_ASSIGN_OR_RETURN(const FoundAttributes attributes, ReadEachAttribute(file, root));
+    CKPT_RETURN_IF_ERROR(attributes.WhyUnread(kLayoutAttribute));
+    if (const Attribute* const layout = FindAttribute(attributes.read, kLayoutAttribute)) {
       CKPT_RETURN_IF_ERROR(CheckLayout(*layout));
       result_.is_ours = main_.is_ours = true;
       CKPT_RETURN_IF_ERROR(AddOurGroups(root));
     } else {
       CKPT_RETURN_IF_ERROR(AddGroup(main_.root, root, "", 0));
+      PutAttributes();
     }
     CKPT_ASSIGN_OR_RETURN(result_.index, builder_.Build());
     return std::move(result_);
@@ -48,11 +66,7 @@ class Assembler {
 
  private:
   Status CheckLayout(const Attribute& attribute) {
-    const bool is_number = attribute.type.kind == TypeKind::kNumber &&
-                           attribute.type.dtype == DType::kInt64 &&
-                           attribute.value.size() == sizeof(std::int64_t);
-    const std::int64_t version =
-        is_number ? LoadLe<std::int64_t>(attribute.value.data()) : std::int64_t{0};
+    const std::int64_t version = IntegerOf(attribute).value_or(0);
     if (version == kLayoutVersion) return OkStatus();
     return Error(ErrorKind::kUnsupported, "a layout of a version that this build does not know")
         .File(path_)
@@ -60,17 +74,44 @@ class Assembler {
         .Actual(std::to_string(version));
   }
 
+  // Of a group that this program wrote, whose table of links has no checksum.
+  Result<std::vector<Link>> ReadOurLinks(const ObjectHeader& header) {
+    CKPT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
+                          ReadAttributes(*main_.file, header));
+    CKPT_ASSIGN_OR_RETURN(std::vector<Link> links, ReadLinks(*main_.file, header));
+    const Attribute* const count = FindAttribute(attributes, kLinksAttribute);
+    const std::optional<std::int64_t> expected = count ? IntegerOf(*count) : std::nullopt;
+    if (!expected || std::cmp_greater_equal(links.size(), *expected)) return links;
+    return Error(ErrorKind::kBadMetadata, "a group lacks links that were written to it")
+        .File(path_)
+        .Expected(fmt::format("{}, by its attribute {}", *expected, kLinksAttribute))
+        .Actual(std::to_string(links.size()))
+        .Hint("a program that removes some sets the attribute, or removes it");
+  }
+
   // Of a file that this program wrote: the tensors and the objects.
   Status AddOurGroups(const ObjectHeader& root) {
-    CKPT_ASSIGN_OR_RETURN(const std::vector<Link> links, ReadLinks(*main_.file, root));
+    CKPT_ASSIGN_OR_RETURN(const std::vector<Link> links, ReadOurLinks(root));
     const auto has = [&](std::string_view name) {
       return std::ranges::find(links, name, &Link::name) != links.end();
     };
     result_.is_part = has(kChunksGroup) && !has(kTensorsGroup);
+    for (const std::string_view group : {kTensorsGroup, kObjectsGroup}) {
+      if (result_.is_part || has(group)) continue;
+      return Error(ErrorKind::kBadMetadata, "a group that ckptkit writes is not there")
+          .File(path_)
+          .Expected(Quote(group));
+    }
     for (const Link& link : links) {
       const bool is_group = link.name == kTensorsGroup || link.name == kObjectsGroup;
       const bool is_origin = link.name == kOriginName;
-      if ((!is_group && !is_origin) || link.kind != LinkKind::kHard) continue;
+      if ((!is_group && !is_origin) || link.kind != LinkKind::kHard) {
+        if (link.name == kChunksGroup) continue;
+        builder_.AddProblem(Warning(ErrorKind::kUnsupported,
+                                    "what is beside ckptkit's own groups is not read", path_,
+                                    link.name));
+        continue;
+      }
       CKPT_ASSIGN_OR_RETURN(const ObjectHeader header, ReadObjectHeader(*main_.file, link.at));
       if (is_origin) {
         CKPT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
@@ -92,10 +133,21 @@ class Assembler {
   Status AddGroup(std::uint64_t at, const ObjectHeader& header, const std::string& path,
                   int depth) {
     StructureFile& file = *main_.file;
-    if (depth > kMaxGroupDepth) return file.Bad(at, "groups nest too deep");
-    if (!groups_.insert(at).second) return file.Bad(at, "two links lead to one group");
-    if (!result_.is_ours) CKPT_RETURN_IF_ERROR(Contain(AddAttributes(header, path), path));
-    CKPT_ASSIGN_OR_RETURN(const std::vector<Link> links, ReadLinks(file, header));
+    if (depth > kMaxGroupDepth) {
+      return Contain(file.Unsupported(at, "groups nest too deep"), path);
+    }
+    const auto [known, is_new] = groups_.emplace(at, path);
+    if (!is_new && result_.is_ours) return file.Bad(at, "two links lead to one group");
+    if (!is_new) {
+      Problem warning = Warning(ErrorKind::kUnsupported,
+                                "a second link to one group is not followed", path_, path);
+      warning.actual = "the group " + Quote("/" + known->second);
+      builder_.AddProblem(std::move(warning));
+      return OkStatus();
+    }
+    if (!result_.is_ours) CKPT_RETURN_IF_ERROR(AddAttributes(header, path));
+    CKPT_ASSIGN_OR_RETURN(const std::vector<Link> links,
+                          result_.is_ours ? ReadOurLinks(header) : ReadLinks(file, header));
     for (const Link& link : links) {
       const std::string inner = path.empty() ? link.name : path + "/" + link.name;
       CKPT_RETURN_IF_ERROR(AddLink(link, inner, depth));
@@ -120,8 +172,12 @@ class Assembler {
     CKPT_ASSIGN_OR_RETURN(const ObjectHeader header, ReadObjectHeader(*main_.file, link.at));
     const bool is_data_set = header.Find(MessageType::kLayout) != nullptr;
     const bool is_type = !is_data_set && header.Find(MessageType::kDatatype) != nullptr;
+    if (!is_data_set && !is_type) return AddGroup(link.at, header, path, depth + 1);
+    if (!result_.is_ours) {
+      keys_.insert(path);
+      CKPT_RETURN_IF_ERROR(AddAttributes(header, path));
+    }
     if (is_type) return OkStatus();  // a name for an element type holds no values
-    if (!is_data_set) return AddGroup(link.at, header, path, depth + 1);
     return Contain(AddDataSet(header, path), path);
   }
 
@@ -135,10 +191,11 @@ class Assembler {
 
   Status AddDataSet(const ObjectHeader& header, const std::string& path) {
     StructureFile& file = *main_.file;
-    CKPT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes, ReadAttributes(file, header));
+    std::vector<Attribute> attributes;  // that say what an object or a tensor of ours is
     CKPT_ASSIGN_OR_RETURN(DataSet set, ParseDataSet(file, header));
     std::string key = path;
     if (result_.is_ours) {
+      CKPT_ASSIGN_OR_RETURN(attributes, ReadAttributes(file, header));
       CKPT_RETURN_IF_ERROR(TakeChecksum(file, attributes, set));
       CKPT_ASSIGN_OR_RETURN(key, OwnText(attributes, kKeyAttribute, path));
       // Neither the names of links nor texts have checksums: each proves the other.
@@ -167,8 +224,6 @@ class Assembler {
             .Actual(Quote(name));
       }
       dtype = *named;
-    } else {
-      CKPT_RETURN_IF_ERROR(AddAttributes(attributes, path));
     }
     CKPT_ASSIGN_OR_RETURN(std::vector<Piece> pieces, finder_.Find(main_, set));
     builder_.AddTensor(key, dtype, set.shape);
@@ -218,28 +273,60 @@ class Assembler {
       }
     }
     Put(std::move(entry), std::move(object));
-    return OkStatus();
+    if (set.type.kind != TypeKind::kOther || set.is_null) return OkStatus();
+    return Error(ErrorKind::kUnsupported, "an element type that this build does not read")
+        .Actual(set.type.name);
   }
 
   Status AddAttributes(const ObjectHeader& header, const std::string& path) {
-    CKPT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
-                          ReadAttributes(*main_.file, header));
-    return AddAttributes(attributes, path);
-  }
-
-  Status AddAttributes(const std::vector<Attribute>& attributes, const std::string& path) {
-    for (const Attribute& attribute : attributes) {
+    const auto key_of = [&](const std::string& name) { return path + "@" + name; };
+    CKPT_ASSIGN_OR_RETURN(FoundAttributes attributes, ReadEachAttribute(*main_.file, header));
+    for (UnreadAttribute& unread : attributes.unread) {
+      const std::string key = key_of(unread.name);
+      if (unread.name.empty()) {
+        CKPT_RETURN_IF_ERROR(Contain(std::move(unread.why), key));
+        continue;
+      }
+      StoredObject object;
+      object.attribute.type.name = "unknown";
+      attributes_.push_back({.entry = {.key = key, .file = own_, .encoding = raw_},
+                             .object = std::move(object),
+                             .why_unread = std::move(unread.why)});
+    }
+    std::set<std::string_view> names;
+    for (const Attribute& attribute : attributes.read) {
+      if (!names.insert(attribute.name).second) {
+        CKPT_RETURN_IF_ERROR(
+            Contain(main_.file->Bad(attribute.at, "two attributes of an object have one name"),
+                    key_of(attribute.name)));
+        continue;
+      }
       CKPT_ASSIGN_OR_RETURN(const std::uint64_t offset, main_.file->OffsetInFile(attribute.at));
-      ObjectEntry entry{.key = path + "@" + attribute.name,
+      ObjectEntry entry{.key = key_of(attribute.name),
                         .file = own_,
                         .encoding = raw_,
                         .offset_bytes = offset,
                         .size_bytes = attribute.value.size()};
       StoredObject object{.attribute = attribute, .json_type = {}};
       object.attribute.value.clear();
-      Put(std::move(entry), std::move(object));
+      attributes_.push_back({.entry = std::move(entry), .object = std::move(object)});
     }
     return OkStatus();
+  }
+
+  // Last of all: data sets have their keys first, and "a@b" may be one beside an attribute of "a".
+  void PutAttributes() {
+    for (WaitingAttribute& attribute : attributes_) {
+      const std::string key = attribute.entry.key;
+      if (!keys_.insert(key).second) {
+        builder_.AddProblem(Warning(ErrorKind::kUnsupported,
+                                    "an attribute whose key another entry has is not read", path_,
+                                    key));
+        continue;
+      }
+      builder_.AddProblems(std::move(attribute.why_unread).File(path_).Tensor(key));
+      Put(std::move(attribute.entry), std::move(attribute.object));
+    }
   }
 
   void Put(ObjectEntry entry, StoredObject object) {
@@ -254,7 +341,10 @@ class Assembler {
   FileId own_ = 0;
   EncodingId raw_ = 0;
   Assembled result_;
-  std::set<std::uint64_t> groups_;
+  std::map<std::uint64_t, std::string> groups_;  // paths by addresses
+  // Of a file of another program: keys that are in use, and attributes that have none yet.
+  std::set<std::string> keys_;
+  std::vector<WaitingAttribute> attributes_;
 };
 
 }  // namespace

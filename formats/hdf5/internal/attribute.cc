@@ -22,9 +22,9 @@ constexpr std::uint64_t kMaxRenderedBytes = 64 * kMiB;
 // An element of text in the global heap: length, address of the heap, number in it.
 constexpr std::uint64_t kLongTextBytes = 16;
 
-Result<Attribute> ParseAttribute(const StructureFile& file, FieldReader fields) {
+// Fills in `attribute`; its name even if the rest is not understood.
+Status ParseAttribute(const StructureFile& file, FieldReader fields, Attribute& attribute) {
   const std::uint64_t at = fields.at();
-  Attribute attribute;
   const std::uint8_t version = fields.U8();
   if (version < 1 || version > 3) return file.Bad(at, "an attribute of an unknown version");
   const std::uint8_t flags = fields.U8();
@@ -50,7 +50,7 @@ Result<Attribute> ParseAttribute(const StructureFile& file, FieldReader fields) 
   CKPT_ASSIGN_OR_RETURN(attribute.space, ParseDataspace(file, space));
   CKPT_ASSIGN_OR_RETURN(const std::int64_t count, CountElements(attribute.space.shape));
   std::uint64_t size = 0;
-  if (attribute.space.is_null) return attribute;
+  if (attribute.space.is_null) return OkStatus();
   attribute.at = fields.at();
   if (!CheckedMul(static_cast<std::uint64_t>(count), attribute.type.size_bytes, &size) ||
       size > fields.left()) {
@@ -58,7 +58,34 @@ Result<Attribute> ParseAttribute(const StructureFile& file, FieldReader fields) 
   }
   const ByteSpan value = fields.Take(size);
   attribute.value.assign(value.begin(), value.end());
-  return attribute;
+  return OkStatus();
+}
+
+void AddAttribute(const StructureFile& file, FieldReader fields, FoundAttributes& found) {
+  Attribute attribute;
+  Status status = ParseAttribute(file, fields, attribute);
+  if (status.ok()) {
+    found.read.push_back(std::move(attribute));
+  } else {
+    found.unread.push_back({std::move(attribute.name), std::move(status)});
+  }
+}
+
+// Those that a heap holds.
+Status AddDenseAttributes(StructureFile& file, const Message& message, FoundAttributes& found) {
+  FieldReader fields = message.fields();
+  fields.Skip(1);
+  if ((fields.U8() & 0x01) != 0) fields.Skip(2);
+  const std::uint64_t heap = fields.U64();
+  const std::uint64_t index = fields.U64();
+  if (!fields.ok()) return file.Bad(message.at, "the account of the attributes is cut off");
+  if (heap == kUndefined) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(const std::vector<DenseRecord> records,
+                        ReadDenseAttributes(file, heap, index));
+  for (const DenseRecord& record : records) {
+    AddAttribute(file, FieldReader(record.body, record.at), found);
+  }
+  return OkStatus();
 }
 
 // The text of one element.
@@ -216,33 +243,37 @@ class Renderer {
 
 }  // namespace
 
-Result<std::vector<Attribute>> ReadAttributes(StructureFile& file, const ObjectHeader& header) {
-  std::vector<Attribute> attributes;
-  for (const Message& message : header.messages) {
-    if (message.type == MessageType::kAttribute) {
-      if (message.is_shared) {
-        return file.Unsupported(message.at, "an attribute that several objects share");
-      }
-      CKPT_ASSIGN_OR_RETURN(Attribute attribute, ParseAttribute(file, message.fields()));
-      attributes.push_back(std::move(attribute));
-    } else if (message.type == MessageType::kAttributeInfo) {
-      FieldReader fields = message.fields();
-      fields.Skip(1);
-      if ((fields.U8() & 0x01) != 0) fields.Skip(2);
-      const std::uint64_t heap = fields.U64();
-      const std::uint64_t index = fields.U64();
-      if (!fields.ok()) return file.Bad(message.at, "the account of the attributes is cut off");
-      if (heap == kUndefined) continue;
-      CKPT_ASSIGN_OR_RETURN(const std::vector<DenseRecord> records,
-                            ReadDenseAttributes(file, heap, index));
-      for (const DenseRecord& record : records) {
-        CKPT_ASSIGN_OR_RETURN(Attribute attribute,
-                              ParseAttribute(file, FieldReader(record.body, record.at)));
-        attributes.push_back(std::move(attribute));
-      }
-    }
+Status FoundAttributes::WhyUnread(std::string_view name) const {
+  for (const UnreadAttribute& attribute : unread) {
+    const bool is_damaged =
+        attribute.name.empty() && attribute.why.kind() != ErrorKind::kUnsupported;
+    if (attribute.name == name || is_damaged) return attribute.why;
   }
-  return attributes;
+  return OkStatus();
+}
+
+Result<FoundAttributes> ReadEachAttribute(StructureFile& file, const ObjectHeader& header) {
+  FoundAttributes found;
+  for (const Message& message : header.messages) {
+    Status status;
+    if (message.type == MessageType::kAttribute && message.is_shared) {
+      status = file.Unsupported(message.at, "an attribute that several objects share");
+    } else if (message.type == MessageType::kAttribute) {
+      AddAttribute(file, message.fields(), found);
+    } else if (message.type == MessageType::kAttributeInfo) {
+      status = AddDenseAttributes(file, message, found);
+    }
+    if (status.ok()) continue;
+    if (IsUnread(status.kind())) return status;
+    found.unread.push_back({.name = {}, .why = std::move(status)});
+  }
+  return found;
+}
+
+Result<std::vector<Attribute>> ReadAttributes(StructureFile& file, const ObjectHeader& header) {
+  CKPT_ASSIGN_OR_RETURN(FoundAttributes found, ReadEachAttribute(file, header));
+  if (!found.unread.empty()) return std::move(found.unread.front().why);
+  return std::move(found.read);
 }
 
 const Attribute* FindAttribute(const std::vector<Attribute>& attributes, std::string_view name) {

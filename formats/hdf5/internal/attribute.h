@@ -25,7 +25,22 @@ struct Attribute {
   std::uint64_t at = 0;  // of the value
 };
 
-// Errors: kBadMetadata, kUnsupported.
+struct UnreadAttribute {
+  std::string name;  // empty if not even that is known
+  Status why;        // kBadMetadata, kUnsupported, …
+};
+
+struct FoundAttributes {
+  std::vector<Attribute> read;
+  std::vector<UnreadAttribute> unread;
+
+  // Why one is unread that has the name, or is so damaged that it may have it; OK if there is none.
+  [[nodiscard]] Status WhyUnread(std::string_view name) const;
+};
+
+// One that cannot be read leaves the others readable. Errors: those of files that cannot be read.
+Result<FoundAttributes> ReadEachAttribute(StructureFile& file, const ObjectHeader& header);
+// All of them. Errors: kBadMetadata, kUnsupported, ….
 Result<std::vector<Attribute>> ReadAttributes(StructureFile& file, const ObjectHeader& header);
 
 // The first of that name; null if there is none. It belongs to `attributes`.

@@ -1,5 +1,6 @@
 #include "formats/hdf5/internal/chunk_index.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -14,24 +15,24 @@ class IndexReader {
       : file_(file), set_(set), layout_(*set.chunked), chunk_bytes_(chunk_bytes) {}
 
   Result<std::vector<StoredChunk>> Read() {
-    for (std::size_t d = 0; d < set_.shape.size(); ++d) {
-      const auto count = static_cast<std::int64_t>(CeilDiv(
-          static_cast<std::uint64_t>(set_.shape[d]), static_cast<std::uint64_t>(layout_.chunk[d])));
-      grid_.push_back(count);
-    }
-    CKPT_ASSIGN_OR_RETURN(num_chunks_, CountElements(grid_));
-    if (layout_.index_at == kUndefined || num_chunks_ == 0) return std::move(chunks_);
+    CKPT_ASSIGN_OR_RETURN(const std::int64_t num_shown, CountElements(GridOf(set_.shape)));
+    if (layout_.index_at == kUndefined || num_shown == 0) return std::move(chunks_);
     switch (layout_.index) {
       case ChunkIndexKind::kTree:
         CKPT_RETURN_IF_ERROR(ReadNode(layout_.index_at, -1));
         break;
       case ChunkIndexKind::kSingle:
+        if (num_shown != 1) {
+          return file_.Bad(layout_.index_at, "a data set has more than one chunk");
+        }
         CKPT_RETURN_IF_ERROR(AddSingle());
         break;
       case ChunkIndexKind::kImplicit:
+        CKPT_RETURN_IF_ERROR(NumberChunks());
         CKPT_RETURN_IF_ERROR(AddImplicit());
         break;
       case ChunkIndexKind::kFixedArray:
+        CKPT_RETURN_IF_ERROR(NumberChunks());
         CKPT_RETURN_IF_ERROR(ReadFixedArray());
         break;
       case ChunkIndexKind::kOther:
@@ -42,6 +43,27 @@ class IndexReader {
   }
 
  private:
+  // How many chunks there are in each dim of `shape`.
+  [[nodiscard]] Dims GridOf(DimsView shape) const {
+    Dims grid;
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      grid.push_back(static_cast<std::int64_t>(CeilDiv(
+          static_cast<std::uint64_t>(shape[d]), static_cast<std::uint64_t>(layout_.chunk[d]))));
+    }
+    return grid;
+  }
+
+  // Chunks that are numbered are so to the end of what the data set may become, so that none gets
+  // another number when it grows.
+  Status NumberChunks() {
+    if (std::ranges::find(set_.max_shape, kUnlimited) != set_.max_shape.end()) {
+      return file_.Bad(layout_.index_at, "numbered chunks of a data set that grows without limit");
+    }
+    grid_ = GridOf(set_.max_shape);
+    CKPT_ASSIGN_OR_RETURN(num_chunks_, CountElements(grid_));
+    return OkStatus();
+  }
+
   Status Add(Dims offsets, std::uint64_t at, std::uint64_t size_bytes, std::uint32_t mask) {
     if (at == kUndefined) return OkStatus();
     StoredChunk chunk{
@@ -49,14 +71,17 @@ class IndexReader {
     const std::uint32_t all =
         set_.filters.size() >= 32 ? 0xffffffff : (1U << set_.filters.size()) - 1;
     bool is_partial = false;
+    bool is_shown = true;
     for (std::size_t d = 0; d < set_.shape.size(); ++d) {
       const std::int64_t size = layout_.chunk[d];
       const std::int64_t offset = chunk.offsets[d];
-      if (offset < 0 || offset >= set_.shape[d] || offset % size != 0) {
+      if (offset < 0 || offset >= set_.max_shape[d] || offset % size != 0) {
         return file_.Bad(at, "a chunk does not lie on the grid of its data set");
       }
+      is_shown = is_shown && offset < set_.shape[d];
       is_partial = is_partial || size > set_.shape[d] - offset;
     }
+    if (!is_shown) return OkStatus();
     if (layout_.keeps_partial_chunks && is_partial) chunk.skipped = all;
     chunk.skipped &= all;
     if (chunk.skipped == all && size_bytes != chunk_bytes_) {
@@ -109,9 +134,8 @@ class IndexReader {
   }
 
   Status AddSingle() {
-    if (num_chunks_ != 1) return file_.Bad(layout_.index_at, "a data set has more than one chunk");
     const std::uint64_t size = layout_.single_bytes != 0 ? layout_.single_bytes : chunk_bytes_;
-    return Add(OffsetsOf(0), layout_.index_at, size, layout_.single_mask);
+    return Add(Dims(set_.shape.size(), 0), layout_.index_at, size, layout_.single_mask);
   }
 
   // All chunks, one behind the other.
@@ -221,6 +245,7 @@ class IndexReader {
   const DataSet& set_;
   const ChunkedLayout& layout_;
   std::uint64_t chunk_bytes_;
+  // Of numbered chunks.
   Dims grid_;
   std::int64_t num_chunks_ = 0;
   std::vector<StoredChunk> chunks_;

@@ -19,10 +19,11 @@ struct StoredChunk {
   std::uint32_t skipped = 0;  // filters of the data set that were not applied, a bit for each
 };
 
-// Chunks that were never written are not among them.
+// Chunks that were never written are not among them, nor are those outside the shape, which a data
+// set keeps that became smaller or was made to grow.
 //
 // REQUIRES: `set.chunked`.
-// Errors: kBadMetadata (also for a chunk that lies outside the data set or off the grid),
+// Errors: kBadMetadata (also for a chunk that lies off the grid, or where the data set cannot grow),
 // kUnsupported (an index of a kind that is not read), kResource.
 Result<std::vector<StoredChunk>> ReadChunkIndex(StructureFile& file, const DataSet& set);
 

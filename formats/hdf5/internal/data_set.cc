@@ -11,8 +11,6 @@
 namespace ckpt::hdf5 {
 namespace {
 
-// The library's own limit.
-
 Status ParseContiguous(const StructureFile& file, FieldReader& fields, DataSet& set) {
   const std::uint64_t at = fields.U64();
   const std::uint64_t size = fields.U64();
@@ -240,7 +238,17 @@ Result<Dataspace> ParseDataspace(const StructureFile& file, FieldReader& fields)
     if (dim > static_cast<std::uint64_t>(INT64_MAX)) return file.Bad(at, "a dim past 63 bits");
     space.shape.push_back(static_cast<std::int64_t>(dim));
   }
-  if ((flags & 0x01) != 0) fields.Skip(std::uint64_t{8} * rank);
+  space.max_shape = space.shape;
+  const bool may_grow = (flags & 0x01) != 0;
+  for (std::uint8_t d = 0; may_grow && d < rank; ++d) {
+    constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
+    const std::uint64_t max = fields.U64();
+    if (std::cmp_less(max, space.shape[d]) ||
+        (max != kNoLimit && std::cmp_greater(max, kUnlimited))) {
+      return file.Bad(at, "a dim may not grow to what it is");
+    }
+    space.max_shape[d] = max == kNoLimit ? kUnlimited : static_cast<std::int64_t>(max);
+  }
   if (!fields.ok()) return file.Bad(at, "a dataspace is cut off");
   return space;
 }
@@ -262,6 +270,7 @@ Result<DataSet> ParseDataSet(StructureFile& file, const ObjectHeader& header) {
   CKPT_ASSIGN_OR_RETURN(Dataspace dataspace, ParseDataspace(file, space_fields));
   set.is_null = dataspace.is_null;
   set.shape = std::move(dataspace.shape);
+  set.max_shape = std::move(dataspace.max_shape);
   CKPT_RETURN_IF_ERROR(CountElements(set.shape).status());
   FieldReader type_fields = type->fields();
   CKPT_ASSIGN_OR_RETURN(set.type, ParseDatatype(file, type_fields));

@@ -3,6 +3,7 @@
 #define CKPT_FORMATS_HDF5_INTERNAL_DATA_SET_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,10 +55,14 @@ struct StoredCrc32 {
   std::uint32_t crc32 = 0;
 };
 
+// A dim that may grow without limit.
+inline constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+
 struct DataSet {
   Datatype type;
   bool is_null = false;  // has no elements and no shape
   Dims shape;
+  Dims max_shape;  // to which it may grow: `shape`, larger, or kUnlimited
   // One of the three; all are empty if no element was ever written.
   std::vector<Segment> segments;
   std::optional<ChunkedLayout> chunked;
@@ -71,9 +76,10 @@ struct DataSet {
 struct Dataspace {
   bool is_null = false;
   Dims shape;
+  Dims max_shape = {};  // as in DataSet
 };
 
-// Errors: kBadMetadata, kUnsupported (more than 32 dims).
+// Errors: kBadMetadata.
 Result<Dataspace> ParseDataspace(const StructureFile& file, FieldReader& fields);
 
 // REQUIRES: the header has a layout message.

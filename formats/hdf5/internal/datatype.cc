@@ -12,9 +12,9 @@ namespace {
 constexpr int kMaxTypeDepth = 16;
 
 // The classes of the file format, by number.
-constexpr std::array<std::string_view, 11> kClassNames = {
+constexpr std::array<std::string_view, 12> kClassNames = {
     "integer",  "float",     "time", "string",          "bitfield", "opaque",
-    "compound", "reference", "enum", "variable length", "array"};
+    "compound", "reference", "enum", "variable length", "array",    "complex"};
 enum Class : std::uint8_t {
   kInteger,
   kFloat,
@@ -26,7 +26,8 @@ enum Class : std::uint8_t {
   kReference,
   kEnum,
   kVariableLength,
-  kArray
+  kArray,
+  kComplex
 };
 
 // How the bits of a floating-point element are laid out.
@@ -122,6 +123,9 @@ class Parser {
         CKPT_RETURN_IF_ERROR(Parse(depth + 1).status());
         break;
       }
+      case kComplex:
+        CKPT_RETURN_IF_ERROR(ParseComplex(head, depth, type));
+        break;
       default:  // kReference: nothing follows
         break;
     }
@@ -203,16 +207,30 @@ class Parser {
         members[0].offset == 0 && members[1].offset == part.size_bytes &&
         members[1].type.dtype == part.dtype && members[1].type.byte_swapped == part.byte_swapped &&
         members[1].type.kind == TypeKind::kNumber && type.size_bytes == 2 * part.size_bytes;
-    if (!is_complex) return OkStatus();
+    if (is_complex) TakeParts(part, type);
+    return OkStatus();
+  }
+
+  // HDF5's own complex numbers, from 2.0 on.
+  Status ParseComplex(const Head& head, int depth, Datatype& type) {
+    constexpr std::uint32_t kOfEqualParts = 0x01;  // and otherwise zeros: real and imaginary part
+    CKPT_ASSIGN_OR_RETURN(const Datatype part, Parse(depth + 1));
+    const bool is_known = head.bits == kOfEqualParts && part.kind == TypeKind::kNumber &&
+                          type.size_bytes == 2 * part.size_bytes;
+    if (is_known) TakeParts(part, type);
+    return OkStatus();
+  }
+
+  // Makes `type` the complex number of two floats; other parts have none.
+  static void TakeParts(const Datatype& part, Datatype& type) {
     const bool is_known = part.dtype == DType::kFloat16 || part.dtype == DType::kFloat32 ||
                           part.dtype == DType::kFloat64;
-    if (!is_known) return OkStatus();
+    if (!is_known) return;
     type.kind = TypeKind::kNumber;
     type.byte_swapped = part.byte_swapped;
     type.dtype = part.dtype == DType::kFloat16   ? DType::kComplex32
                  : part.dtype == DType::kFloat32 ? DType::kComplex64
                                                  : DType::kComplex128;
-    return OkStatus();
   }
 
   // FALSE and TRUE in one byte, as h5py stores bools; of any other enum the numbers.

@@ -28,7 +28,8 @@ using Filterings = std::vector<Filtering>;
 Result<Filterings> FilteringsOf(const StructureFile& file, const DataSet& set,
                                 std::uint32_t skipped);
 
-// The elements of a chunk. Memory is bounded by `decoded_bytes`, which it must have.
+// The elements of a chunk, which must be `decoded_bytes`. Memory is bounded by these and a little
+// more, by which a compressor may make larger what another one packed.
 //
 // Errors: kSizeMismatch, kChecksum, and those of ZlibDecompress, LzfDecompress and ZstdDecompress.
 Result<Bytes> UndoFilters(Bytes stored, const Filterings& filterings, std::uint64_t decoded_bytes,

@@ -439,21 +439,23 @@ class Prover {
       return file.Fail("the HDF5 library cannot count the parts of a virtual data set");
     }
     for (std::size_t i = 0; i < count; ++i) {
-      const std::string name = TextBy([&](char* text, std::size_t size) {
-        return H5Pget_virtual_filename(storage.id(), i, text, size);
-      });
-      const std::string path = TextBy([&](char* text, std::size_t size) {
-        return H5Pget_virtual_dsetname(storage.id(), i, text, size);
-      });
+      const std::optional<std::string> name =
+          NameOfSource(TextBy([&](char* text, std::size_t size) {
+            return H5Pget_virtual_filename(storage.id(), i, text, size);
+          }));
+      const std::optional<std::string> path =
+          NameOfSource(TextBy([&](char* text, std::size_t size) {
+            return H5Pget_virtual_dsetname(storage.id(), i, text, size);
+          }));
       const Handle shown_space(H5Pget_virtual_vspace(storage.id(), i));
       const Handle part_space(H5Pget_virtual_srcspace(storage.id(), i));
-      if (!shown_space.ok() || !part_space.ok()) {
+      if (!name || !path || !shown_space.ok() || !part_space.ok()) {
         return file.Fail("the HDF5 library cannot tell what a virtual data set shows");
       }
       CKPT_ASSIGN_OR_RETURN(LibraryFile* const part,
-                            name == "." ? Result<LibraryFile*>(&file) : Open(name));
-      CKPT_ASSIGN_OR_RETURN(const Handle set, OpenDataSet(*part, path));
-      shown_[part].insert(path);
+                            *name == "." ? Result<LibraryFile*>(&file) : Open(*name));
+      CKPT_ASSIGN_OR_RETURN(const Handle set, OpenDataSet(*part, *path));
+      shown_[part].insert(*path);
       CKPT_ASSIGN_OR_RETURN(const Box to, BoxOf(file, shown_space, tensor.shape));
       CKPT_RETURN_IF_ERROR(CheckElements(*part, set, tensor.dtype, to.sizes));
       CKPT_ASSIGN_OR_RETURN(const Box from, BoxOf(file, part_space, to.sizes));

@@ -36,25 +36,40 @@ Result<std::uint64_t> ReadOldSuperblock(StructureFile& file, std::uint8_t versio
   return fields.U64();
 }
 
+// Whether a message of the superblock's extension says that other files belong to this one. What is
+// wrong with it otherwise shows in what is read by it.
+bool NeedsDriver(StructureFile& file, std::uint64_t extension) {
+  if (extension == kUndefined) return false;
+  const Result<ObjectHeader> header = ReadObjectHeader(file, extension);
+  return header.ok() && header->Find(MessageType::kDriverInfo) != nullptr;
+}
+
 Result<std::uint64_t> ReadNewSuperblock(StructureFile& file, std::uint64_t& base,
                                         std::uint64_t& end) {
   constexpr std::uint8_t kOpenForWriting = 0x01;
-  CKPT_ASSIGN_OR_RETURN(const Bytes block, file.Read(0, 48));
+  constexpr std::uint64_t kHeadBytes = 12;
+  CKPT_ASSIGN_OR_RETURN(const Bytes head, file.Read(0, kHeadBytes));
+  FieldReader head_fields(head, 0);
+  head_fields.Skip(9);
+  const std::uint8_t offset_bytes = head_fields.U8();
+  const std::uint8_t length_bytes = head_fields.U8();
+  CKPT_ASSIGN_OR_RETURN(
+      const Bytes block,
+      file.Read(0, kHeadBytes + std::uint64_t{4} * offset_bytes + kChecksumBytes));
   CKPT_RETURN_IF_ERROR(file.CheckSum(0, block));
-  FieldReader fields(block, 0);
-  fields.Skip(9);
-  const std::uint8_t offset_bytes = fields.U8();
-  const std::uint8_t length_bytes = fields.U8();
   if (offset_bytes != kSizeBytes || length_bytes != kSizeBytes) {
     return file.Unsupported(0, "offsets or lengths of other than eight bytes");
   }
+  FieldReader fields(block, 0);
+  fields.Skip(11);
   if ((fields.U8() & kOpenForWriting) != 0) {
     return Error(ErrorKind::kIncomplete, "its writer did not close the file")
         .File(file.file().name());
   }
   base = fields.U64();
-  fields.Skip(8);
+  const std::uint64_t extension = fields.U64();
   end = fields.U64();
+  if (NeedsDriver(file, extension)) return file.Unsupported(0, "a file that needs a driver");
   return fields.U64();
 }
 

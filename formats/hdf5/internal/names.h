@@ -3,6 +3,7 @@
 #define CKPT_FORMATS_HDF5_INTERNAL_NAMES_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,8 @@ inline constexpr char kObjectsGroup[] = "objects";
 inline constexpr char kChunksGroup[] = "chunks";
 // A data set of the root: the manifest's account of where the checkpoint came from.
 inline constexpr char kOriginName[] = "ckptkit_origin";
+// An attribute of a group: how many links it has.
+inline constexpr char kLinksAttribute[] = "links";
 // Attributes of a data set.
 inline constexpr char kKeyAttribute[] = "key";
 inline constexpr char kDtypeAttribute[] = "dtype";
@@ -31,6 +34,12 @@ inline constexpr char kCrc32Attribute[] = "crc32";
 
 // A key as the name of a link: '/' and '%' become %2F and %25, an empty key "%", and "." %2E.
 [[nodiscard]] std::string LinkNameOf(std::string_view key);
+
+// The name of a file or a data set as the map of a virtual data set has it, where "%b" stands for
+// the number of a block: '%' becomes "%%".
+[[nodiscard]] std::string SourceNameIn(std::string_view name);
+// The name that stands there so; nothing if it has the number of a block, or another '%'.
+[[nodiscard]] std::optional<std::string> NameOfSource(std::string_view written);
 
 }  // namespace ckpt::hdf5
 

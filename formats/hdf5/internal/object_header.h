@@ -26,6 +26,7 @@ enum class MessageType : std::uint16_t {
   kAttribute = 0x0c,
   kContinuation = 0x10,
   kSymbolTable = 0x11,
+  kDriverInfo = 0x14,
   kAttributeInfo = 0x15,
   kLast = 0x17,
 };

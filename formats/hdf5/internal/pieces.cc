@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -22,6 +23,9 @@ namespace {
 
 // A terabyte in chunks of 256 KiB.
 constexpr std::uint64_t kMaxPieces = std::uint64_t{1} << 22;
+// Boxes that are looked at to find the gaps between the parts of virtual data sets: a few a part, in
+// any honest order.
+constexpr std::uint64_t kMaxCuts = 16 * kMaxPieces;
 // Elements that were never written take no bytes: a small file must not announce terabytes of them.
 constexpr std::uint64_t kFilledPerByte = 16;
 constexpr std::uint64_t kFilledBytes = 64 * kMiB;
@@ -47,6 +51,38 @@ Piece CutPiece(const Piece& piece, const Box& box, std::uint64_t element_bytes) 
     part.form.first += first;
   }
   return part;
+}
+
+// What has no limit ends where `shape` does.
+Box ClipBox(Box box, DimsView shape) {
+  for (std::size_t d = 0; d < std::min(box.sizes.size(), shape.size()); ++d) {
+    if (box.sizes[d] != kUnlimited) continue;
+    box.sizes[d] = std::max<std::int64_t>(shape[d] - box.offsets[d], 0);
+  }
+  return box;
+}
+
+// Adds what of `rest` lies outside `box`.
+void CutOut(Box rest, const Box& box, std::vector<Box>& outside) {
+  const std::optional<Box> common = Intersect(rest, box);
+  if (!common || IsEmpty(*common)) {
+    outside.push_back(std::move(rest));
+    return;
+  }
+  const auto add = [&](std::size_t d, std::int64_t begin, std::int64_t end) {
+    if (begin == end) return;
+    Box& part = outside.emplace_back(rest);
+    part.offsets[d] = begin;
+    part.sizes[d] = end - begin;
+  };
+  for (std::size_t d = 0; d < rest.sizes.size(); ++d) {
+    const std::int64_t begin = common->offsets[d];
+    const std::int64_t end = begin + common->sizes[d];
+    add(d, rest.offsets[d], begin);
+    add(d, end, rest.offsets[d] + rest.sizes[d]);
+    rest.offsets[d] = begin;
+    rest.sizes[d] = common->sizes[d];
+  }
 }
 
 // Which dim of the source is which of the virtual data set; dims of one element have no partner.
@@ -300,16 +336,16 @@ Result<OpenedFile*> PieceFinder::OpenSource(OpenedFile& from, const std::string&
   CKPT_ASSIGN_OR_RETURN(opened.file, StructureFile::Open(std::move(file)));
   CKPT_ASSIGN_OR_RETURN(opened.root, ReadSuperblock(*opened.file));
   CKPT_ASSIGN_OR_RETURN(const ObjectHeader root, ReadObjectHeader(*opened.file, opened.root));
-  const Result<std::vector<Attribute>> attributes = ReadAttributes(*opened.file, root);
-  if (!attributes.ok() && IsUnread(attributes.status().kind())) return attributes.status();
-  // Those of other programs need not be readable.
-  opened.is_ours = attributes.ok() && FindAttribute(*attributes, kLayoutAttribute) != nullptr;
+  CKPT_ASSIGN_OR_RETURN(const FoundAttributes attributes, ReadEachAttribute(*opened.file, root));
+  CKPT_RETURN_IF_ERROR(attributes.WhyUnread(kLayoutAttribute));
+  opened.is_ours = FindAttribute(attributes.read, kLayoutAttribute) != nullptr;
   return &sources_.emplace(resolved, std::move(opened)).first->second;
 }
 
 Result<std::vector<Piece>> PieceFinder::FindVirtual(OpenedFile& file, const DataSet& set) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<VirtualPart> parts, ReadVirtualMap(*file.file, set));
   std::vector<Piece> pieces;
+  std::vector<Box> boxes;
   for (const VirtualPart& part : parts) {
     CKPT_ASSIGN_OR_RETURN(OpenedFile* const source, OpenSource(file, part.file));
     CKPT_ASSIGN_OR_RETURN(const DataSet* const shown, FindDataSet(*source, part.data_set));
@@ -322,8 +358,8 @@ Result<std::vector<Piece>> PieceFinder::FindVirtual(OpenedFile& file, const Data
           .File(file.name)
           .Actual(Quote(part.data_set));
     }
-    const Box from = part.from ? *part.from : WholeBox(shown->shape);
-    const Box to = part.to ? *part.to : WholeBox(set.shape);
+    const Box from = part.from ? ClipBox(*part.from, shown->shape) : WholeBox(shown->shape);
+    const Box to = part.to ? ClipBox(*part.to, set.shape) : WholeBox(set.shape);
     CKPT_RETURN_IF_ERROR(CheckInside(from, shown->shape));
     CKPT_RETURN_IF_ERROR(CheckInside(to, set.shape));
     const auto partners = PairDims(from, to);
@@ -333,6 +369,7 @@ Result<std::vector<Piece>> PieceFinder::FindVirtual(OpenedFile& file, const Data
           .Expected(FormatBox(to))
           .Actual(FormatBox(from));
     }
+    boxes.push_back(to);
     CKPT_ASSIGN_OR_RETURN(const std::vector<Piece> sources, Find(*source, *shown, true));
     for (const Piece& piece : sources) {
       const std::optional<Box> common = Intersect(piece.box, from);
@@ -352,7 +389,41 @@ Result<std::vector<Piece>> PieceFinder::FindVirtual(OpenedFile& file, const Data
       pieces.push_back(std::move(shifted));
     }
   }
+  // What no part shows is the fill value. In a file that this program wrote it is damage.
+  if (!file.is_ours) CKPT_RETURN_IF_ERROR(AddGaps(file, set, std::move(boxes), pieces));
   return pieces;
+}
+
+Status PieceFinder::AddGaps(OpenedFile& file, const DataSet& set, std::vector<Box> shown,
+                            std::vector<Piece>& pieces) {
+  std::vector<Box> gaps;
+  std::vector<Box> left = {WholeBox(set.shape)};  // that a box may still cover
+  if (IsEmpty(left.front())) return OkStatus();
+  std::ranges::sort(shown, {}, &Box::offsets);
+  for (const Box& box : shown) {
+    num_cuts_ += left.size();
+    if (num_cuts_ > kMaxCuts || gaps.size() + left.size() > kMaxPieces) {
+      return Error(ErrorKind::kResource, "a virtual data set has too many gaps").File(file.name);
+    }
+    std::vector<Box> next;
+    for (Box& rest : left) {
+      // The boxes that follow begin no earlier.
+      const bool is_passed =
+          !set.shape.empty() && rest.offsets[0] + rest.sizes[0] <= box.offsets[0];
+      if (is_passed) {
+        gaps.push_back(std::move(rest));
+      } else {
+        CutOut(std::move(rest), box, next);
+      }
+    }
+    left = std::move(next);
+  }
+  std::ranges::move(left, std::back_inserter(gaps));
+  for (Box& gap : gaps) {
+    CKPT_ASSIGN_OR_RETURN(Piece piece, Fill(file, set, std::move(gap)));
+    pieces.push_back(std::move(piece));
+  }
+  return OkStatus();
 }
 
 Result<std::vector<Piece>> PieceFinder::Find(OpenedFile& file, const DataSet& set, bool is_source) {

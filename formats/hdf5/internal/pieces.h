@@ -97,6 +97,8 @@ class PieceFinder {
   Status AddUnwritten(OpenedFile& file, const DataSet& set, const std::set<Dims>& stored,
                       std::vector<Piece>& pieces);
   Result<std::vector<Piece>> FindVirtual(OpenedFile& file, const DataSet& set);
+  Status AddGaps(OpenedFile& file, const DataSet& set, std::vector<Box> shown,
+                 std::vector<Piece>& pieces);
   Result<Piece> Fill(const OpenedFile& file, const DataSet& set, Box box);
   Result<OpenedFile*> OpenSource(OpenedFile& from, const std::string& name);
   Status CountPieces(std::uint64_t count);
@@ -105,6 +107,7 @@ class PieceFinder {
   std::map<std::string, OpenedFile> sources_;  // of virtual data sets
   std::uint64_t filled_bytes_ = 0;
   std::uint64_t num_pieces_ = 0;
+  std::uint64_t num_cuts_ = 0;
 };
 
 // The data set at `path`. Errors: kNotFound, those of the structure.

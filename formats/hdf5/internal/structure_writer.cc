@@ -141,9 +141,24 @@ Bytes EncodeAttribute(std::string_view name, const Bytes& type, ByteSpan value) 
   return attribute;
 }
 
+// Attributes are in the header alone: no heap and no tree has more of them. Without this message the
+// library says that an object has none, and h5repack copies none.
+Bytes EncodeAttributeInfo() {
+  Bytes info;
+  AppendLe<std::uint8_t>(0, info);
+  AppendLe<std::uint8_t>(0, info);
+  AppendLe(kUndefined, info);
+  AppendLe(kUndefined, info);
+  return info;
+}
+
 class Header {
  public:
   void Add(MessageType type, ByteSpan body) {
+    if (type == MessageType::kAttribute && !has_attributes_) {
+      has_attributes_ = true;
+      Add(MessageType::kAttributeInfo, EncodeAttributeInfo());
+    }
     constexpr std::size_t kMaxBytes = 65535;
     CKPT_CHECK(body.size() <= kMaxBytes);
     AppendLe(static_cast<std::uint8_t>(type), messages_);
@@ -163,6 +178,7 @@ class Header {
   }
 
  private:
+  bool has_attributes_ = false;
   Bytes messages_;
 };
 
@@ -214,7 +230,7 @@ Bytes EncodeVirtualMap(const std::vector<VirtualPart>& parts) {
   AppendLe<std::uint64_t>(parts.size(), map);
   for (const VirtualPart& part : parts) {
     for (const std::string& name : {part.file, part.data_set}) {
-      Append(name, map);
+      Append(SourceNameIn(name), map);
       AppendLe<std::uint8_t>(0, map);
     }
     AppendSelection(part.from, map);
@@ -297,8 +313,8 @@ struct NamedObject {
   std::uint64_t at = 0;
 };
 
-// The header of a group: a table of links.
-std::uint64_t WriteGroup(std::vector<NamedObject> links, const std::vector<Bytes>& attributes,
+// The header of a group: a table of links, and how many there are, for the table has no checksum.
+std::uint64_t WriteGroup(std::vector<NamedObject> links, std::vector<Bytes> attributes,
                          Tail& tail) {
   // The library's defaults, which it assumes where the file does not say otherwise.
   constexpr std::size_t kLinksOfLeaf = 8;
@@ -332,6 +348,8 @@ std::uint64_t WriteGroup(std::vector<NamedObject> links, const std::vector<Bytes
   Bytes table;
   AppendLe(WriteTree(std::move(leaves), last, 0, kFanOut, tail), table);
   AppendLe(names.WriteTo(tail), table);
+  attributes.push_back(EncodeAttribute(kLinksAttribute, EncodeType(DType::kInt64),
+                                       EncodeNumber(static_cast<std::int64_t>(links.size()))));
   Header header;
   header.Add(MessageType::kSymbolTable, table);
   for (const Bytes& attribute : attributes) header.Add(MessageType::kAttribute, attribute);

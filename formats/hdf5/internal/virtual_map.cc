@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "core/base/quote.h"
 #include "formats/hdf5/internal/global_heap.h"
+#include "formats/hdf5/internal/names.h"
 
 namespace ckpt::hdf5 {
 namespace {
@@ -47,7 +49,13 @@ class MapReader {
   // A name, or the number of an earlier part that has the same one.
   Result<std::string> ReadName(bool is_number, const std::vector<VirtualPart>& parts,
                                std::string VirtualPart::*name) {
-    if (!is_number) return std::string(fields_.TextToNul());
+    if (!is_number) {
+      const std::string_view written = fields_.TextToNul();
+      std::optional<std::string> found = NameOfSource(written);
+      if (found) return *std::move(found);
+      return file_.Unsupported(at_, "a virtual data set of sources whose names have a pattern")
+          .Actual(Quote(written));
+    }
     const std::uint64_t number = fields_.U64();
     if (number < parts.size()) return parts[number].*name;
     return file_.Bad(at_, "a part of a virtual data set has the name of a part that is not there");
@@ -104,13 +112,17 @@ class MapReader {
       const std::uint64_t count = fields_.Uint(number_bytes);
       const std::uint64_t block = fields_.Uint(number_bytes);
       constexpr std::uint64_t kMax = std::uint64_t{1} << 62;
+      // Of numbers of any width.
+      const std::uint64_t no_limit = ~std::uint64_t{0} >> (64 - 8 * number_bytes);
+      const bool is_unlimited = block == no_limit ? count == 1 : count == no_limit;
       const bool is_dense = count == 1 || stride == block;
-      if (!is_dense || start > kMax || block > kMax || count > kMax ||
-          (count > 1 && block > kMax / count)) {
+      const bool is_counted =
+          block <= kMax && count <= kMax && (count <= 1 || block <= kMax / count);
+      if (!is_dense || start > kMax || (!is_unlimited && !is_counted)) {
         return file_.Unsupported(at_, "a virtual data set with a selection that is not one box");
       }
       box.offsets.push_back(static_cast<std::int64_t>(start));
-      box.sizes.push_back(static_cast<std::int64_t>(block * count));
+      box.sizes.push_back(is_unlimited ? kUnlimited : static_cast<std::int64_t>(block * count));
     }
     return std::optional(std::move(box));
   }

@@ -15,14 +15,16 @@ namespace ckpt::hdf5 {
 
 // One box of a virtual data set, and the elements that it shows, in the same order.
 struct VirtualPart {
-  std::string file;         // "." is the file itself
-  std::string data_set;     // its path
-  std::optional<Box> from;  // nothing: all of it
+  std::string file;      // "." is the file itself
+  std::string data_set;  // its path
+  // Nothing: all of it. A size of kUnlimited: to the end, however far the data set has grown.
+  std::optional<Box> from;
   std::optional<Box> to;
 };
 
 // REQUIRES: `set.virtual_layout`.
-// Errors: kBadMetadata, kChecksum, kUnsupported (a selection that is not one box).
+// Errors: kBadMetadata, kChecksum, kUnsupported (a selection that is not one box; sources whose names
+// have the number of a block).
 Result<std::vector<VirtualPart>> ReadVirtualMap(StructureFile& file, const DataSet& set);
 
 }  // namespace ckpt::hdf5

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/pickle/globals.h"
 #include "formats/pickle/internal/text.h"
 
 namespace ckpt::pickle {
@@ -33,6 +34,19 @@ std::string_view ModernName(std::string_view module, std::string_view name) {
 
 // Objects keep the items that are appended to them or set in them, apart from their state.
 bool IsObject(NodeKind kind) { return kind == NodeKind::kInstance || kind == NodeKind::kCall; }
+
+// Whether the call only names a class inside a class of the usual frameworks, which is no reason to
+// warn. REQUIRES: `args` is a tuple.
+bool NamesInnerClass(const Graph& graph, NodeId callable, NodeId args) {
+  const std::span<const NodeId> parts = graph.items(args);
+  if (!graph.IsGlobal(callable, "builtins", "getattr") || parts.size() != 2 ||
+      graph.kind(parts[0]) != NodeKind::kGlobal || graph.kind(parts[1]) != NodeKind::kText ||
+      graph.text(parts[1]).size() > kMaxNameBytes) {
+    return false;
+  }
+  return IsFrameworkClass(graph.module(parts[0]),
+                          fmt::format("{}.{}", graph.name(parts[0]), graph.text(parts[1])));
+}
 
 }  // namespace
 
@@ -204,7 +218,10 @@ bool Machine::Call() {
   const Slot callable = stack_[stack_.size() - 2];
   if (kind(args) != NodeKind::kTuple) return Malformed("arguments of a call that are not a tuple");
   stack_.resize(stack_.size() - 2);
-  if (kind(callable.node) == NodeKind::kGlobal) builder_.MarkCalled(callable.node);
+  if (kind(callable.node) == NodeKind::kGlobal &&
+      !NamesInnerClass(builder_.graph(), callable.node, args)) {
+    builder_.MarkCalled(callable.node);
+  }
   if (options_.reducer != nullptr) {
     if (const auto record = options_.reducer->OnCall(builder_.graph(), callable.node, args)) {
       if (memo_high_ < callable.base && floor_ <= callable.base) builder_.Rollback(callable.base);
@@ -224,8 +241,10 @@ bool Machine::NewObject(bool with_kwargs) {
   const NodeId args = top[1].node;
   const NodeId kwargs = with_kwargs ? top[2].node : kNoNode;
   if (kind(args) != NodeKind::kTuple) return Malformed("arguments of a class that are not a tuple");
-  if (kind(cls.node) != NodeKind::kGlobal)
+  // Protocols below 4 have no name for a class inside a class: they call getattr for it.
+  if (kind(cls.node) != NodeKind::kGlobal && kind(cls.node) != NodeKind::kCall) {
     return Malformed("an instance of something that is not a class");
+  }
   if (with_kwargs && kind(kwargs) != NodeKind::kDict) {
     return Malformed("keyword arguments that are not a dict");
   }

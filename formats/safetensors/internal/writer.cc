@@ -46,6 +46,16 @@ Result<TensorEntry> EntryOf(const TargetTensor& tensor) {
   return entry;
 }
 
+// The files of tensors, for messages. Those that are packed are none yet.
+std::unordered_map<std::string_view, std::string_view> FilesOf(
+    std::span<const ShardLayout> shards) {
+  std::unordered_map<std::string_view, std::string_view> files;
+  for (const ShardLayout& shard : shards) {
+    for (const std::string& key : shard.tensors) files.emplace(key, shard.file);
+  }
+  return files;
+}
+
 std::uint64_t BytesOf(const TensorEntry& entry) { return entry.end - entry.begin; }
 
 using TensorGroups = std::vector<std::vector<std::uint32_t>>;
@@ -265,13 +275,16 @@ bool NaturallyLess(std::string_view a, std::string_view b) {
 Result<WritePlan> PlanSafetensors(std::vector<TargetTensor> tensors, const WriterOptions& options) {
   std::vector<TensorEntry> entries;
   entries.reserve(tensors.size());
+  const auto files_of = FilesOf(options.shards);
   Status problems;
   for (const TargetTensor& tensor : tensors) {
     Result<TensorEntry> entry = EntryOf(tensor);
     if (entry.ok()) {
       entries.push_back(*std::move(entry));
     } else {
-      problems.Add(std::move(entry).status());
+      const auto file = files_of.find(tensor.key);
+      problems.Add(std::move(entry).status().File(
+          std::string(file == files_of.end() ? kSingleFileName : file->second)));
     }
   }
   if (!problems.ok()) return problems;

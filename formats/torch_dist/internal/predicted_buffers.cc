@@ -39,10 +39,6 @@ constexpr std::string_view kDecoderLayers = "decoder.layers.";
 // Whose layers the model has: "transformer_engine" or "local".
 constexpr std::string_view kImplementation = "transformer_impl";
 
-bool IsLocal(const RunArguments& args) {
-  return args.Has(kImplementation) && *args.Find(kImplementation) == layout::Value("local");
-}
-
 Status Refuse(ErrorKind kind, std::string_view what, std::string_view name,
               std::string_view hint = kOtherForm) {
   return Error(kind, fmt::format("which parameter lies where in the run's buffers is not known: {}",
@@ -93,15 +89,15 @@ Result<ModuleForm> FormOf(const RunArguments& args, bool has_experts) {
         "ckpt-convert --transformer-impl says it; --optimizer-form fully_reshardable needs "
         "it not");
   }
-  const bool is_local = IsLocal(args);
+  const bool is_local = args.HasLocalLayers();
   ModuleForm form = {.norm_in_projection = !is_local};
   if (!has_experts) return form;
   const bool is_grouped = args.IsTrue("moe_grouped_gemm");
   if (!args.Has("moe_grouped_gemm")) {
     return Refuse(ErrorKind::kMissing, "whether experts are grouped", "args.moe_grouped_gemm");
   }
-  const bool is_legacy = args.IsTrue("moe_use_legacy_grouped_gemm");
-  if (is_grouped && (is_local || is_legacy)) {
+  if (args.HasOneArrayOfExperts()) {
+    const bool is_legacy = args.IsTrue("moe_use_legacy_grouped_gemm");
     return Refuse(ErrorKind::kUnsupported, "all experts of a layer are one parameter",
                   is_legacy ? "args.moe_use_legacy_grouped_gemm" : "args.moe_grouped_gemm");
   }
@@ -392,7 +388,7 @@ Result<RankBuffers> PredictBuffers(std::span<const TargetTensor> tensors,
 Status CheckOrder(const RankBuffers& buffers, const layout::Configuration& args) {
   const RunArguments arguments(args);
   if (!arguments.Has(kImplementation)) return OkStatus();
-  ModuleForm form = {.norm_in_projection = !IsLocal(arguments)};
+  ModuleForm form = {.norm_in_projection = !arguments.HasLocalLayers()};
   for (const RankBuffer& buffer : buffers) {
     form.experts_one_by_one = false;
     bool fits = IsInOrder(buffer, form);

@@ -33,6 +33,16 @@ class RunArguments {
     const std::int64_t* const value = Has(name) ? Find(name)->AsInt() : nullptr;
     return value == nullptr ? std::nullopt : std::optional(*value);
   }
+  // Whether the layers are Megatron's own, not Transformer Engine's.
+  [[nodiscard]] bool HasLocalLayers() const {
+    return Has("transformer_impl") && *Find("transformer_impl") == layout::Value("local");
+  }
+  // Whether all experts of a layer are one parameter: Megatron's grouped products make them so, if
+  // they are not Transformer Engine's.
+  [[nodiscard]] bool HasOneArrayOfExperts() const {
+    return IsTrue("moe_grouped_gemm") &&
+           (HasLocalLayers() || IsTrue("moe_use_legacy_grouped_gemm"));
+  }
 
  private:
   const layout::Configuration& args_;

@@ -98,7 +98,8 @@ Status Source::AddFlattened(const GlobalTensor& stored, const Dims& original,
   for (std::size_t i = 0; i < chunks.size(); ++i) {
     const Box slice = inner.box(chunks[i]);
     const std::int64_t begin = slice.offsets[ndim];
-    const EncodingId encoding = builder.AddEncoding(inner.encoding(chunks[i]) + "+flat");
+    const EncodingId encoding =
+        builder.AddEncoding(inner.encoding(chunks[i]) + std::string(kFlattened));
     Box place = WholeBox(block);
     for (std::size_t d = 0; d < ndim; ++d) place.offsets[d] = slice.offsets[d] * block[d];
     for (const FlatBox& cut : CutFlatRange(place, begin, begin + slice.sizes[ndim])) {

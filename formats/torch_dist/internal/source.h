@@ -24,6 +24,9 @@ using megatron::kMetadataFile;
 // The common state where it is an object, since Core 0.19.
 inline constexpr std::string_view kCommonItem = "common_state/shard_0_1";
 
+// Ends the encoding of a part of a flattened block.
+inline constexpr std::string_view kFlattened = "+flat";
+
 // A DCP folder with conventions of its own: the common state is the object `common_state` whether
 // it lies in common.pt (Core up to 0.18) or in an item; tensors that old optimizers stored as
 // slices of flattened blocks have their true shape, and each slice is a few chunks of one item

@@ -22,10 +22,13 @@
 #include "formats/torch_dist/internal/buffer_keys.h"
 #include "formats/torch_dist/internal/buffer_search.h"
 #include "formats/torch_dist/internal/flat_range.h"
+#include "formats/torch_dist/internal/grouped_states.h"
 #include "formats/torch_dist/internal/local_parameter.h"
 #include "formats/torch_dist/internal/parameter_samples.h"
 #include "formats/torch_dist/internal/read_args.h"
+#include "formats/torch_dist/internal/run_arguments.h"
 #include "formats/torch_dist/internal/run_keys.h"
+#include "formats/torch_dist/internal/source.h"
 
 namespace ckpt::torch_dist {
 namespace {
@@ -332,7 +335,8 @@ class UnpackedSource final : public ViewSource {
       builder.AddTensor(key, unpacked.dtype, unpacked.weight->shape);
       for (std::size_t i = 0; i < unpacked.boxes.size(); ++i) {
         const Chunk& chunk = *unpacked.slices[i].chunk;
-        const EncodingId encoding = builder.AddEncoding(stored.encoding(chunk) + "+flat");
+        const EncodingId encoding =
+            builder.AddEncoding(stored.encoding(chunk) + std::string(kFlattened));
         builder.AddChunk(unpacked.boxes[i], chunk.file, encoding, chunk.offset_bytes,
                          chunk.size_bytes);
       }
@@ -361,9 +365,18 @@ Result<std::shared_ptr<const CheckpointSource>> UnpackBuffers(
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadArgs(*source));
   CKPT_ASSIGN_OR_RETURN(std::vector<LocalParameter> parameters,
                         LocalParameters(source->index(), RunRanks::Of(args)));
+  const bool has_grouped =
+      std::ranges::any_of(source->index().tensors(), &IsOfGroupedExperts, &GlobalTensor::key);
   auto unpacked = std::make_shared<UnpackedSource>(std::move(source), std::move(buffers),
                                                    std::move(parameters));
-  CKPT_RETURN_IF_ERROR(unpacked->Unpack());
+  const Status status = unpacked->Unpack();
+  if (!status.ok() && status.kind() == ErrorKind::kUnsupported && has_grouped &&
+      RunArguments(args).HasOneArrayOfExperts()) {
+    return Error(ErrorKind::kUnsupported,
+                 "buffers in which all experts of a layer are one parameter are not read")
+        .Actual("args.moe_grouped_gemm without Transformer Engine's layers");
+  }
+  CKPT_RETURN_IF_ERROR(status);
   return std::shared_ptr<const CheckpointSource>(std::move(unpacked));
 }
 

@@ -24,6 +24,7 @@
 #include "formats/megatron/root.h"
 #include "formats/pickle/writer.h"
 #include "formats/torch_dist/internal/common_state.h"
+#include "formats/torch_dist/internal/grouped_states.h"
 #include "formats/torch_dist/internal/packed_buffers.h"
 #include "formats/torch_dist/internal/predicted_buffers.h"
 #include "formats/torch_dist/internal/run_arguments.h"
@@ -253,6 +254,22 @@ Status PackOptimizer(RunRequest& request, FormedRun& formed) {
   return OkStatus();
 }
 
+// Megatron-Core up to 0.15 flattens states of such experts in another order than their weights
+// (grouped_states.h).
+Status CheckModelSpace(const std::vector<TargetTensor>& tensors,
+                       const layout::Configuration& args) {
+  if (!RunArguments(args).HasOneArrayOfExperts()) return OkStatus();
+  for (const TargetTensor& tensor : tensors) {
+    if (!IsOfGroupedExperts(tensor.key)) continue;
+    return Error(ErrorKind::kUnsupported,
+                 "states of experts that are one parameter are not written in this form")
+        .Tensor(tensor.key)
+        .Actual("args.moe_grouped_gemm without Transformer Engine's layers")
+        .Hint(std::string(kOtherForm));
+  }
+  return OkStatus();
+}
+
 // Takes the request's tensors. In buffers, the run names the ranks that have them.
 Result<FormedRun> FormRun(RunRequest& request) {
   const auto chosen = request.forms.find(kOptimizerOption);
@@ -261,6 +278,10 @@ Result<FormedRun> FormRun(RunRequest& request) {
   if (formed.form == kDpReshardable) {
     CKPT_RETURN_IF_ERROR(PackOptimizer(request, formed));
   } else {
+    if (formed.form == kModelSpace) {
+      const layout::Configuration args(request.run.args.begin(), request.run.args.end());
+      CKPT_RETURN_IF_ERROR(CheckModelSpace(request.tensors, args));
+    }
     formed.entries.tensors = std::move(request.tensors);
     if (IsChosen(request.forms, kExpertOption, kSeparateExperts)) {
       formed.experts = ExpertOptimizer::kSeparate;

@@ -36,6 +36,10 @@ bool IsDTensorClass(const Graph& graph, NodeId node) {
          graph.module(node).starts_with("torch.distributed.");
 }
 
+bool IsShardedTensorClass(const Graph& graph, NodeId node) {
+  return graph.IsGlobal(node, "torch.distributed._shard.sharded_tensor.api", "ShardedTensor");
+}
+
 // An attribute in the state that pickle stores: a dict, or a tuple of two dicts, of which the
 // second one is for slots.
 NodeId FindAttribute(const Graph& graph, NodeId state, std::string_view name) {
@@ -106,20 +110,27 @@ NodeId WithoutParameter(const Graph& graph, NodeId node) {
   return is_parameter ? args[0] : node;
 }
 
-}  // namespace
-
-std::optional<DistributedTensor> DistributedTensorOf(const Graph& graph, NodeId node) {
+// The arguments of `_rebuild_from_type_v2(_rebuild_wrapper_subclass, type, (type, dtype, size, …),
+// state)`, also inside a parameter; nothing of another node.
+std::span<const NodeId> WrapperArgsOf(const Graph& graph, NodeId node) {
   node = WithoutParameter(graph, node);
   if (graph.kind(node) != NodeKind::kCall ||
       !graph.IsGlobal(graph.callable(node), "torch._tensor", "_rebuild_from_type_v2")) {
-    return std::nullopt;
+    return {};
   }
   const std::span<const NodeId> args = ArgsOf(graph, node);
-  if (args.size() < kFromTypeArgs || !IsDTensorClass(graph, args[1]) ||
-      !graph.IsGlobal(args[0], "torch._utils", "_rebuild_wrapper_subclass") ||
-      graph.kind(args[2]) != NodeKind::kTuple || graph.items(args[2]).size() <= kSizeArg) {
-    return std::nullopt;
-  }
+  const bool is_wrapper = args.size() >= kFromTypeArgs &&
+                          graph.IsGlobal(args[0], "torch._utils", "_rebuild_wrapper_subclass") &&
+                          graph.kind(args[2]) == NodeKind::kTuple &&
+                          graph.items(args[2]).size() > kSizeArg;
+  return is_wrapper ? args : std::span<const NodeId>();
+}
+
+}  // namespace
+
+std::optional<DistributedTensor> DistributedTensorOf(const Graph& graph, NodeId node) {
+  const std::span<const NodeId> args = WrapperArgsOf(graph, node);
+  if (args.empty() || !IsDTensorClass(graph, args[1])) return std::nullopt;
   DistributedTensor tensor;
   tensor.local = FindAttribute(graph, args[3], "_local_tensor");
   tensor.spec = FindAttribute(graph, args[3], "_spec");
@@ -159,6 +170,26 @@ Result<RankPlacement> ReadPlacement(const Graph& graph, const DistributedTensor&
         .Actual(fmt::format("{}", read.coordinate.size()));
   }
   return read;
+}
+
+Result<std::optional<ShardedTensor>> ShardedTensorOf(const Graph& graph, NodeId node) {
+  const std::span<const NodeId> args = WrapperArgsOf(graph, node);
+  if (args.empty() || !IsShardedTensorClass(graph, args[1])) return std::optional<ShardedTensor>();
+  const Status malformed =
+      Error(ErrorKind::kBadItem, "the state of a ShardedTensor is not one that torch stores");
+  // (the rank's shards, metadata, ranks of the group, …)
+  const std::span<const NodeId> state = ItemsOf(graph, args[3]);
+  if (state.empty() || graph.kind(state[0]) != NodeKind::kList) return malformed;
+  ShardedTensor tensor{.size = graph.items(args[2])[kSizeArg]};
+  for (const NodeId shard : graph.items(state[0])) {
+    tensor.shards.push_back(
+        {.local = AttributeOf(graph, shard, "tensor"),
+         .offsets = AttributeOf(graph, AttributeOf(graph, shard, "metadata"), "shard_offsets")});
+    if (tensor.shards.back().local == kNoNode || tensor.shards.back().offsets == kNoNode) {
+      return malformed;
+    }
+  }
+  return std::optional(std::move(tensor));
 }
 
 }  // namespace ckpt::torch_save

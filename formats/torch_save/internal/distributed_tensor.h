@@ -1,4 +1,5 @@
-// torch's DTensor in a pickle: the part of a tensor that one rank has, and how the ranks share it.
+// torch's DTensor and ShardedTensor in a pickle: the part of a tensor that one rank has, and how the
+// ranks share it.
 #ifndef CKPT_FORMATS_TORCH_SAVE_INTERNAL_DISTRIBUTED_TENSOR_H_
 #define CKPT_FORMATS_TORCH_SAVE_INTERNAL_DISTRIBUTED_TENSOR_H_
 
@@ -33,6 +34,21 @@ struct RankPlacement {
 // Errors: kUnsupported (a placement that is neither Shard nor Replicate), kBadItem (no mesh or no
 // placements, or they do not match; the rank is not in the mesh).
 Result<RankPlacement> ReadPlacement(const pickle::Graph& graph, const DistributedTensor& tensor);
+
+// What FSDP1 makes of a tensor if it has no device mesh.
+struct ShardedTensor {
+  struct Shard {
+    pickle::NodeId local = pickle::kNoNode;    // a tensor of the rank
+    pickle::NodeId offsets = pickle::kNoNode;  // of it in the whole tensor
+  };
+  pickle::NodeId size = pickle::kNoNode;  // of the whole tensor
+  std::vector<Shard> shards = {};         // those of the rank; none, if there are more ranks
+};
+
+// As DistributedTensorOf, of the class ShardedTensor. Errors: kBadItem (not the state that the class
+// stores).
+Result<std::optional<ShardedTensor>> ShardedTensorOf(const pickle::Graph& graph,
+                                                     pickle::NodeId node);
 
 }  // namespace ckpt::torch_save
 

@@ -1,5 +1,6 @@
 #include "formats/verl/internal/optimizer.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -66,21 +67,25 @@ Status CheckNumbers(const JsonCursor& group, std::size_t num_parameters, const s
       .Actual(fmt::format("{}", numbers.size()));
 }
 
-// As a rank's file has them, by the keys of the checkpoint.
-Result<std::map<std::string, RenderedObject>> ReadGroups(const RankSet& set, std::size_t file,
-                                                         const std::vector<Parameter>& parameters) {
+// The groups of a rank's file, of which there must be one.
+Result<JsonDocument> ReadOnlyGroup(const RankSet& set, std::size_t file) {
   const std::string& name_of_file = set.names[file];
   CKPT_ASSIGN_OR_RETURN(const RenderedObject rendered,
                         set.files[file]->ReadObject({.key = std::string(kGroups)}));
-  CKPT_ASSIGN_OR_RETURN(const JsonDocument document,
-                        JsonDocument::Parse(rendered.json, name_of_file));
+  CKPT_ASSIGN_OR_RETURN(JsonDocument document, JsonDocument::Parse(rendered.json, name_of_file));
   CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> groups, document.root().Items());
-  if (groups.size() != 1) {
-    return CannotName("the optimizer numbers its parameters by groups", name_of_file)
-        .Expected("one group")
-        .Actual(fmt::format("{}", groups.size()));
-  }
-  CKPT_RETURN_IF_ERROR(CheckNumbers(groups.front(), parameters.size(), name_of_file));
+  if (groups.size() == 1) return document;
+  return CannotName("the optimizer numbers its parameters by groups", name_of_file)
+      .Expected("one group")
+      .Actual(fmt::format("{}", groups.size()));
+}
+
+// As a rank's file has them, by the keys of the checkpoint.
+Result<std::map<std::string, RenderedObject>> ReadGroups(const RankSet& set, std::size_t file,
+                                                         const std::vector<Parameter>& parameters) {
+  CKPT_ASSIGN_OR_RETURN(const JsonDocument document, ReadOnlyGroup(set, file));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> groups, document.root().Items());
+  CKPT_RETURN_IF_ERROR(CheckNumbers(groups.front(), parameters.size(), set.names[file]));
   std::map<std::string, RenderedObject> objects;
   CKPT_ASSIGN_OR_RETURN(const auto members, groups.front().Members());
   for (const auto& [name, value] : members) {
@@ -114,8 +119,15 @@ std::optional<NumberedKey> ParseKey(std::string_view key) {
   return parsed;
 }
 
-// FSDP1 flattens the parameters of a layer into one, whose number is that of no parameter of the
-// model. So this comes before numbers are compared.
+// Whether it is what FSDP1 keeps of the parameters of a layer, which it flattens into one. FSDP2 has
+// a DTensor for each parameter.
+bool IsFlat(const RankPart& part, const std::vector<Parameter>& parameters) {
+  return part.shape.size() == 1 && part.cut_dims.empty() &&
+         std::ranges::find(parameters, part.shape, &Parameter::shape) == parameters.end();
+}
+
+// The number of a flat parameter is that of no parameter of the model. So this comes before numbers
+// are compared.
 Status CheckShapes(const std::map<std::string, Parts>& state,
                    const std::vector<Parameter>& parameters, const RankSet& set) {
   for (const auto& [key, parts] : state) {
@@ -124,11 +136,11 @@ Status CheckShapes(const std::map<std::string, Parts>& state,
     const Parameter& parameter = parameters[parsed->number];
     const Dims& shape = parts.front().part.shape;
     if (shape.empty() || shape == parameter.shape) continue;
-    const bool is_flat = shape.size() == 1;
+    const bool is_flat = IsFlat(parts.front().part, parameters);
     Status refused =
         CannotName(is_flat ? "the optimizer keeps flat parameters, and nothing says where in them "
                              "one lies"
-                           : "the optimizer has other parameters than the model",
+                           : "the optimizer has other parameters than the model, or another order",
                    set.names.front())
             .Tensor(key)
             .Expected(
@@ -157,6 +169,8 @@ Result<std::vector<Parameter>> ListParameters(const RankSet& set) {
 
 Result<NamedOptimizer> NameOptimizer(const RankSet& set, const std::vector<Parameter>& parameters) {
   CKPT_ASSIGN_OR_RETURN(const auto state, CollectParts(set, kState));
+  // Numbers go from group to group, so with several of them shapes differ for that reason alone.
+  CKPT_RETURN_IF_ERROR(ReadOnlyGroup(set, 0).status());
   CKPT_RETURN_IF_ERROR(CheckShapes(state, parameters, set));
   NamedOptimizer named;
   CKPT_ASSIGN_OR_RETURN(const auto groups, ReadGroups(set, 0, parameters));

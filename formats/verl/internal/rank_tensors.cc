@@ -46,17 +46,44 @@ Result<Box> BoxOf(const RankPart& part, const MeshSizes& mesh) {
 
 bool IsSameTensor(const RankPart& a, const RankPart& b) {
   return a.shape == b.shape && a.local.array.dtype == b.local.array.dtype &&
-         a.cut_dims == b.cut_dims;
+         a.cut_dims == b.cut_dims && a.box.has_value() == b.box.has_value();
 }
 
 std::string Describe(const RankPart& part) {
-  return fmt::format("{} {}, {} mesh dims", DTypeName(part.local.array.dtype),
-                     FormatDims(part.shape), part.cut_dims.size());
+  const std::string form =
+      part.box ? "a ShardedTensor" : fmt::format("{} mesh dims", part.cut_dims.size());
+  return fmt::format("{} {}, {}", DTypeName(part.local.array.dtype), FormatDims(part.shape), form);
+}
+
+Status CheckSame(const OfRank& of_rank, const RankPart& pattern,
+                 const std::vector<std::string>& names) {
+  if (IsSameTensor(of_rank.part, pattern)) return OkStatus();
+  return Error(ErrorKind::kBadMetadata, "the ranks describe a tensor differently")
+      .File(names[of_rank.rank])
+      .Expected(Describe(pattern))
+      .Actual(Describe(of_rank.part));
+}
+
+// The parts of a ShardedTensor say where they lie. A rank may have none of it, so what all of them
+// leave out shows only when the boxes are counted.
+Result<std::vector<PlacedPart>> PlaceShards(const Parts& parts,
+                                            const std::vector<std::string>& names) {
+  std::vector<PlacedPart> placed;
+  for (const OfRank& of_rank : parts) {
+    const RankPart& part = of_rank.part;
+    CKPT_RETURN_IF_ERROR(CheckSame(of_rank, parts.front().part, names));
+    if (Status inside = CheckInside(*part.box, part.shape); !inside.ok()) {
+      return std::move(inside).File(names[of_rank.rank]);
+    }
+    placed.push_back({.file = of_rank.rank, .box = *part.box, .local = part.local});
+  }
+  return placed;
 }
 
 // Where the parts of a tensor lie in it. Errors: what the tensor's problem is.
 Result<std::vector<PlacedPart>> Place(const Parts& parts, const std::vector<std::string>& names) {
   const RankPart& pattern = parts.front().part;
+  if (pattern.box) return PlaceShards(parts, names);
   if (parts.size() != names.size()) {
     std::set<std::size_t> having;
     for (const OfRank& of_rank : parts) having.insert(of_rank.rank);
@@ -71,12 +98,7 @@ Result<std::vector<PlacedPart>> Place(const Parts& parts, const std::vector<std:
   }
   MeshSizes mesh(pattern.cut_dims.size(), 1);
   for (const OfRank& of_rank : parts) {
-    if (!IsSameTensor(of_rank.part, pattern)) {
-      return Error(ErrorKind::kBadMetadata, "the ranks describe a tensor differently")
-          .File(names[of_rank.rank])
-          .Expected(Describe(pattern))
-          .Actual(Describe(of_rank.part));
-    }
+    CKPT_RETURN_IF_ERROR(CheckSame(of_rank, pattern, names));
     for (std::size_t i = 0; i < mesh.size(); ++i) {
       const std::int64_t place = of_rank.part.coordinate[i];
       if (std::cmp_greater_equal(place, names.size())) {

@@ -241,10 +241,13 @@ TEST(ModelArgs, TellOfNumbersThatOtherNamesDoNotStandFor) {
   EXPECT_THAT(CheckStoredAsOthersDo(ArgsOf(Dense("llama"))), IsOk());
   EXPECT_THAT(CheckStoredAsOthersDo(experts), IsOk());
   EXPECT_THAT(CheckStoredAsOthersDo({}), IsOk());
+  EXPECT_EQ(
+      ConfigFromMegatronArgs(With(experts, {{"add_bias_linear", true}}))->at("expert_linear_bias"),
+      Value(true));
   for (const Configuration& said :
        {Configuration{{"layernorm_zero_centered_gamma", true}},
-        Configuration{{"apply_layernorm_1p", true}}, Configuration{{"rotary_interleaved", true}},
-        Configuration{{"gtp_weight_remat_size", 2}},
+        Configuration{{"attention_output_gate", true}}, Configuration{{"apply_layernorm_1p", true}},
+        Configuration{{"rotary_interleaved", true}}, Configuration{{"gtp_weight_remat_size", 2}},
         Configuration{{"use_torch_fsdp2", true}, {"data_parallel_size", 2}}}) {
     EXPECT_THAT(CheckStoredAsOthersDo(With(ArgsOf(Dense("llama")), said)),
                 FailsWith(ErrorKind::kUnsupported))

@@ -1,5 +1,7 @@
 #include "converters/families/family_registry.h"
 
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -301,6 +303,38 @@ TEST(DecoderTable, HasTheGateOfASharedExpertUnderEveryNaming) {
       Find(*stacked, "decoder.layers.mlp.shared_experts.gate_weight");
   ASSERT_NE(gate, nullptr);
   EXPECT_EQ(gate->shape, (Dims{2, 1, 12}));
+}
+
+// Megatron adds biases to linear layers, those of experts too, unless it is told not to.
+TEST(DecoderTable, HasBiasesOfExpertsUnderEveryNamingOfMegatron) {
+  for (const bool is_gated : {true, false}) {
+    Configuration config = TinyLlama();
+    config["model_type"] = "megatron";
+    config["num_experts"] = 3;
+    config["num_experts_per_tok"] = 2;
+    config["moe_intermediate_size"] = 5;
+    config["expert_linear_bias"] = true;
+    if (!is_gated) config["gated_linear_unit"] = false;
+    ASSERT_THAT(ReadAsClass(config), IsOk());
+    const auto family = FindFamily(config);
+    ASSERT_THAT(family, IsOk());
+    const std::string half = is_gated ? "_w" : "";
+    for (const auto& [format, prefix, bias] :
+         {std::tuple("fsdp_dtensor", "decoder.layers.1.mlp.", "experts.linear_fc1.bias2" + half),
+          std::tuple("mp_rank", "decoder.layers.1.mlp.", std::string("experts.linear_fc1.bias2")),
+          std::tuple("trainer", "decoder.layers.1.mlp.", std::string("experts.linear_fc1.bias2")),
+          std::tuple("torch_dist", "decoder.layers.mlp.",
+                     std::string("experts.experts.linear_fc1.bias"))}) {
+      SCOPED_TRACE(format);
+      const auto layout = layout::Resolve(**family, format, config);
+      ASSERT_THAT(layout, IsOk());
+      const layout::ResolvedTensor* const found = Find(*layout, prefix + bias);
+      ASSERT_NE(found, nullptr);
+      const std::int64_t rows = is_gated && bias.find("_w") == bias.npos ? 10 : 5;
+      EXPECT_EQ(found->shape.back(), rows);
+      EXPECT_NE(Find(*layout, std::string(prefix) + "router.bias"), nullptr);
+    }
+  }
 }
 
 // A model whose norms stand behind attention and the MLP has none before them.

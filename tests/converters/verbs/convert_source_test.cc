@@ -103,6 +103,35 @@ TEST_F(ConvertTest, NamesTheSettingThatContradictsTheTensors) {
   EXPECT_THAT(biased.status().first().expected, HasSubstr("false, or 8 more tensors"));
 }
 
+// What is wrong with a tensor is no matter where the tensor does not go along.
+TEST_F(ConvertTest, LeavesUnreadableTensorsOut) {
+  const Path source = GoldenDir() / "dcp" / "broken" / "chunk_negative" / "ckpt";
+  ConvertOptions options = Between("", "safetensors", source, "out");
+  const auto whole = PrepareConversion(PosixStorage(), options);
+  ASSERT_THAT(whole, FailsWith(ErrorKind::kOutOfRange));
+  const std::string unreadable = whole.status().first().tensor;
+  for (const bool drops : {true, false}) {
+    SCOPED_TRACE(drops);
+    options.overwrite = true;
+    options.model = {};
+    if (drops) {
+      options.model.drop = {unreadable};
+    } else {
+      options.model.only = {"alpha*"};
+    }
+    const auto report = Convert(options);
+    ASSERT_THAT(report, IsOk());
+    EXPECT_TRUE(std::ranges::any_of(report->warnings, [&](const Problem& warning) {
+      return warning.tensor == unreadable && warning.severity == Severity::kWarning;
+    }));
+    EXPECT_TRUE(std::ranges::any_of(report->dropped, [&](const LeftOutEntry& entry) {
+      return entry.key == unreadable && entry.why == kLeftOutOnRequest;
+    }));
+  }
+  options.model.only = {unreadable};
+  EXPECT_THAT(PrepareConversion(PosixStorage(), options), FailsWith(ErrorKind::kOutOfRange));
+}
+
 // To look for the names of so many layers in every form would take minutes.
 TEST_F(ConvertTest, RefusesFarMoreLayersThanThereAre) {
   const Path source = dir_.path() / "source";

@@ -61,6 +61,29 @@ TEST_F(ConvertTest, NeverPreparesTheTargetInItsSource) {
   EXPECT_TRUE(boost::filesystem::exists(options.target / "release" / "ckptkit.json"));
 }
 
+// What is read can lie elsewhere than the path that the user names.
+TEST_F(ConvertTest, ReplacesNoFileThatTheSourceLinksTo) {
+  const Path data = dir_.path() / "data.safetensors";
+  boost::filesystem::copy(Golden("llama-tied-fp32") / "model.safetensors", data);
+  ConvertOptions linked = Between("", "hdf5", data, "linked.h5");
+  linked.link = true;
+  ASSERT_THAT(Convert(linked), IsOk());
+  ConvertOptions options = Between("", "safetensors", linked.target, "data.safetensors");
+  options.overwrite = true;
+  EXPECT_THAT(Convert(options), FailsWith(ErrorKind::kUsage));
+  EXPECT_TRUE(boost::filesystem::is_regular_file(data));
+}
+
+TEST_F(ConvertTest, WantsTheNameOfAFileForOne) {
+  for (const char* name : {"model.h5/", "model.h5/.", "."}) {
+    SCOPED_TRACE(name);
+    const Status refused = Convert(Between("", "hdf5", Golden("llama-tied-fp32"), name)).status();
+    EXPECT_EQ(refused.kind(), ErrorKind::kUsage);
+    EXPECT_TRUE(boost::filesystem::is_empty(dir_.path()));
+  }
+  EXPECT_THAT(Convert(Between("", "dcp", Golden("llama-tied-fp32"), "dcp/")), IsOk());
+}
+
 TEST_F(ConvertTest, RefusesToCompressARepository) {
   ASSERT_THAT(Convert(ToFsdp(Golden("llama-tied-fp32"))), IsOk());
   ConvertOptions options = ToHf(dir_.path() / "fsdp");

@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -102,6 +104,27 @@ TEST(TargetTest, NeedsTheUsualNamingInTheTableIfNoneIsAskedFor) {
   ASSERT_THAT(choices, FailsWith(ErrorKind::kUnsupported));
   EXPECT_THAT(choices.status().first().message, HasSubstr("naming fsdp_dtensor"));
   EXPECT_EQ(choices.status().first().expected, "mine");
+}
+
+// Scripts make the same choices for every model.
+TEST_F(ConvertTest, WarnsOfAChoiceThatChangesNothing) {
+  for (const auto& [model, num_idle] :
+       {std::pair("llama-tied-fp32", 2U), {"qwen3moe-norm-bf16", 1U}}) {
+    SCOPED_TRACE(model);
+    ConvertOptions options = ToFsdp(Golden(model));
+    options.to.choices = {{"expert_names", "sequential"},
+                          {"further_names", "mtp_model_layer"},
+                          {"transformer_impl", "local"}};
+    options.to.asked = {"expert_names", "further_names", "transformer_impl"};
+    const auto prepared = PrepareConversion(PosixStorage(), options);
+    ASSERT_THAT(prepared, IsOk());
+    std::vector<std::string> idle;
+    for (const Problem& warning : prepared->warnings) {
+      if (warning.kind == ErrorKind::kUsage) idle.push_back(warning.message);
+    }
+    EXPECT_EQ(idle.size(), num_idle);
+    EXPECT_THAT(idle.back(), HasSubstr("--further-names changes nothing"));
+  }
 }
 
 TEST_F(ConvertTest, AnotherNamingHoldsTheSameModel) {

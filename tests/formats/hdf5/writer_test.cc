@@ -20,6 +20,7 @@ namespace {
 
 using ckpt::testing::FailsWith;
 using ckpt::testing::IsOk;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -138,17 +139,34 @@ TEST(PartTest, IsKnownByItsNameAndByWhoWroteIt) {
   EXPECT_THAT(is_part("out-00002-of-00003.h5"), FailsWith(ErrorKind::kAlreadyExists));
 }
 
+TEST(SourceNameTest, APercentSignIsNoNumberOfABlock) {
+  EXPECT_EQ(SourceNameIn("a%b%%.h5"), "a%%b%%%%.h5");
+  EXPECT_EQ(NameOfSource(SourceNameIn("a%b%%.h5")), "a%b%%.h5");
+  for (const char* const numbered : {"a%b.h5", "%", "a%%%", "a%d"}) {
+    EXPECT_EQ(NameOfSource(numbered), std::nullopt) << numbered;
+  }
+}
+
 class StructureTest : public ::testing::Test {
  protected:
-  // Opens a file with this structure. Elements lie outside; they are not read.
-  std::unique_ptr<CheckpointSource> Open(const std::vector<NewDataSet>& sets) {
+  // A file with this structure. Elements lie outside; they are not read.
+  static Bytes FileOf(const std::vector<NewDataSet>& sets) {
     const NewStructure structure = EncodeStructure({kTensorsGroup, kObjectsGroup}, sets, 64);
     Bytes file = structure.superblock;
     file.resize(64);
     Append(structure.tail, file);
+    return file;
+  }
+
+  Result<std::unique_ptr<CheckpointSource>> OpenBytes(const Bytes& file) {
+    EXPECT_THAT(storage_->RemoveAll("/d"), IsOk());
     EXPECT_THAT(storage_->MakeDirectories("/d"), IsOk());
     EXPECT_THAT(WriteSmallFile(*storage_, "/d/f.h5", file), IsOk());
-    auto source = OpenSource(*storage_, "/d/f.h5");
+    return OpenSource(*storage_, "/d/f.h5");
+  }
+
+  std::unique_ptr<CheckpointSource> Open(const std::vector<NewDataSet>& sets) {
+    auto source = OpenBytes(FileOf(sets));
     EXPECT_THAT(source, IsOk());
     return source.ok() ? std::move(source).value() : nullptr;
   }
@@ -188,6 +206,58 @@ TEST_F(StructureTest, TreesGrowToThreeLevels) {
   EXPECT_EQ(last.offset_bytes, 64 + 4999);
   EXPECT_THAT(index.offsets(last), ElementsAre(9998, 0));
   EXPECT_THAT(ValidateIndex(*source), IsEmpty());
+}
+
+// What a reader sees: tensors with their places, objects with their values; nothing if one of these
+// cannot be read.
+std::vector<std::string> ListContent(CheckpointSource& source) {
+  std::vector<std::string> content;
+  const CheckpointIndex& index = source.index();
+  for (const GlobalTensor& tensor : index.tensors()) {
+    for (const Chunk& chunk : index.chunks(tensor)) {
+      content.push_back(fmt::format("{} {} {} {} {}", tensor.key, DTypeName(tensor.dtype),
+                                    FormatDims(tensor.shape), chunk.offset_bytes,
+                                    chunk.size_bytes));
+    }
+  }
+  for (const ObjectEntry& object : index.objects()) {
+    const auto value = source.ReadObject(object);
+    if (!value.ok()) return {};
+    content.push_back(fmt::format("{} {}", object.key, value->json));
+  }
+  return content;
+}
+
+TEST_F(StructureTest, OneFlippedBitHidesNothingInSilence) {
+  std::vector<NewDataSet> sets;
+  for (const char* const key : {"a", "b/c", "d"}) {
+    sets.push_back({.group = kTensorsGroup,
+                    .name = LinkNameOf(key),
+                    .dtype = DType::kFloat32,
+                    .shape = {1},
+                    .attributes = {{kKeyAttribute, key}, {kDtypeAttribute, "float32"}},
+                    .at = 48,
+                    .crc32 = 7});
+  }
+  sets.push_back({.group = kObjectsGroup,
+                  .name = "step",
+                  .shape = {},
+                  .attributes = {{kKeyAttribute, "step"}, {kTypeAttribute, "int"}},
+                  .text = "12"});
+  sets.push_back({.group = {}, .name = kOriginName, .shape = {}, .text = "{}"});
+  const Bytes whole = FileOf(sets);
+  const auto intact = OpenBytes(whole);
+  ASSERT_THAT(intact, IsOk());
+  const std::vector<std::string> expected = ListContent(**intact);
+  ASSERT_THAT(expected, SizeIs(4));
+  for (std::size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+    Bytes flipped = whole;
+    flipped[bit / 8] ^= std::byte{1} << bit % 8;
+    const auto source = OpenBytes(flipped);
+    if (!source.ok() || !ValidateIndex(**source).empty()) continue;
+    EXPECT_THAT(ListContent(**source), AnyOf(IsEmpty(), expected))
+        << fmt::format("bit {} of byte {}", bit % 8, bit / 8);
+  }
 }
 
 TEST_F(StructureTest, IsAFunctionOfWhatItDescribes) {

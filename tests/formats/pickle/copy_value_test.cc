@@ -121,6 +121,14 @@ TEST(CopyValueTest, RefusesWhatItCannotWrite) {
        {"cbuiltins\nint\n)R)R."sv, "\x80\4cm\nC\n)}Va\nNs\x92."sv, "V0\nQ."sv}) {
     EXPECT_THAT(Copy(pickle), FailsWith(ErrorKind::kUnsupported)) << pickle;
   }
+  // A class inside a class, which protocol 2 has no GLOBAL for: as protocols 2 and 4 name it.
+  for (const std::string_view pickle :
+       {"cbuiltins\ngetattr\n(cm\nC\nVD\ntR)\x81."sv, "\x80\4\x8c\1m\x8c\3C.D\x93)\x81."sv,
+        "\x80\4\x8c\5torch\x8c\3C.D\x93."sv}) {
+    const Result<Bytes> copy = Copy(pickle);
+    ASSERT_THAT(copy, FailsWith(ErrorKind::kUnsupported)) << pickle;
+    EXPECT_THAT(copy.status().first().message, ::testing::HasSubstr("inside another class"));
+  }
 }
 
 }  // namespace

@@ -80,6 +80,12 @@ TEST(ObjectJsonTest, NamesWhatItDoesNotKnowAndWarnsOfCalls) {
   EXPECT_EQ(object->warnings[0].tensor, "key");
 }
 
+TEST(ObjectJsonTest, NamesClassesInsideClasses) {
+  EXPECT_THAT(Render("cbuiltins\ngetattr\n(cmine\nOuter\nVInner\ntR)\x81."),
+              IsOkAndHolds(R"({"$opaque":"mine.Outer.Inner"})"));
+  EXPECT_THAT(Render("cmine\nmake\n)R)\x81."), IsOkAndHolds(R"({"$opaque":"instance"})"));
+}
+
 TEST(ObjectJsonTest, KeepsLoneSurrogates) {
   EXPECT_THAT(Render("\x80\x02X\x04\x00\x00\x00"
                      "a\xED\xA0\x80."s),

@@ -89,6 +89,43 @@ TEST(PickleReaderTest, RemembersCallsWhoseResultWasDropped) {
   EXPECT_THAT(parsed->graph.CalledGlobals(), ElementsAre(GlobalName{"posix", "system"}));
 }
 
+// Protocols below 4 call getattr for a class inside a class.
+TEST(PickleReaderTest, ReadsInstancesOfAClassInsideAClass) {
+  const std::string inner = "c__builtin__\ngetattr\n(cmine\nOuter\nVInner\ntR";
+  const auto parsed = Parse(inner + ")\x81}Vx\nI1\nsb.");
+  ASSERT_THAT(parsed, IsOk());
+  const Graph& graph = parsed->graph;
+  ASSERT_EQ(graph.kind(parsed->root), NodeKind::kInstance);
+  EXPECT_EQ(graph.QualifiedName(parsed->root), "mine.Outer.Inner");
+  EXPECT_NE(graph.Find(graph.state(parsed->root), "x"), kNoNode);
+  EXPECT_THAT(graph.CalledGlobals(), ElementsAre(GlobalName{"builtins", "getattr"}));
+
+  // In a class inside that one; and a member of an enum.
+  const std::string deeper = "c__builtin__\ngetattr\n(" + inner + "VDeep\ntR";
+  for (const std::string& pickle : {deeper + ")\x81.", deeper + "(I1\ntR."}) {
+    const auto deep = Parse(pickle);
+    ASSERT_THAT(deep, IsOk());
+    EXPECT_EQ(deep->graph.QualifiedName(deep->root), "mine.Outer.Inner.Deep");
+  }
+
+  // What another call returns has no name.
+  const auto unknown = Parse("cmine\nmake\n)R)\x81.");
+  ASSERT_THAT(unknown, IsOk());
+  EXPECT_EQ(unknown->graph.QualifiedName(unknown->root), "");
+}
+
+TEST(PickleReaderTest, DoesNotCountTheNamesOfFrameworksAsCalls) {
+  const auto called = [](std::string_view arguments) {
+    const auto parsed = Parse("cbuiltins\ngetattr\n(" + std::string(arguments) + "tR.");
+    return parsed.ok() && !parsed->graph.CalledGlobals().empty();
+  };
+  EXPECT_FALSE(called("ctorch.distributed\nTensor\nVState\n"));
+  EXPECT_TRUE(called("ctorch.distributed\nTensor\nVstate\n"));
+  EXPECT_TRUE(called("ctorch._utils\n_rebuild_tensor\nV__globals__\n"));
+  EXPECT_TRUE(called("cmine\nOuter\nVInner\n"));
+  EXPECT_TRUE(called("ctorch.distributed\nTensor\nVState\nN"));
+}
+
 TEST(PickleReaderTest, KeepsStateItemsAndEntriesOfObjects) {
   const auto parsed = Parse(
       "\x80\x02"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 
 #include "core/io/memory_storage.h"
 #include "formats/registry/internal/detect.h"
+#include "formats/registry/locate.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt {
@@ -111,6 +113,14 @@ INSTANTIATE_TEST_SUITE_P(
                   "torch_dist",
                   "/c"},
         PlaceCase{"OneTorchFile", {"a.pt", "log.txt"}, "torch_save", "/c/a.pt"},
+        PlaceCase{"OneFileOfDeepSpeed",
+                  {"mp_rank_00_model_states.pt"},
+                  "torch_save",
+                  "/c/mp_rank_00_model_states.pt"},
+        PlaceCase{"WeightsBesideDeepSpeed",
+                  {"latest", "global_step3/a.pt", "config.json", "model.safetensors"},
+                  "hf",
+                  "/c"},
         PlaceCase{"TorchFileBesideAFolder", {"a.pt", "sharded/x"}, "torch_save", "/c/a.pt"},
         PlaceCase{"TorchShards",
                   {"pytorch_model.bin.index.json", "pytorch_model-00001-of-00001.bin"},
@@ -157,6 +167,23 @@ INSTANTIATE_TEST_SUITE_P(
                     ErrorKind::kUnsupported,
                     "one file a rank"},
         RefusedCase{"SeveralFiles", {"a.pt", "b.pt"}, ErrorKind::kUnsupported, "several"},
+        RefusedCase{"Zero3",
+                    {"zero_pp_rank_0_mp_rank_00_model_states.pt"},
+                    ErrorKind::kUnsupported,
+                    "a DeepSpeed checkpoint / DeepSpeed's zero_to_fp32.py"},
+        RefusedCase{"DeepSpeed",
+                    {"mp_rank_00_model_states.pt", "mp_rank_00_optim_states.pt"},
+                    ErrorKind::kUnsupported,
+                    "a DeepSpeed checkpoint"},
+        RefusedCase{"AroundDeepSpeed",
+                    {"latest", "global_step3/mp_rank_00_model_states.pt", "rng_state_0.pth"},
+                    ErrorKind::kUnsupported,
+                    "a DeepSpeed checkpoint"},
+        RefusedCase{"AroundShards",
+                    {"pytorch_model_fsdp_0/.metadata", "optimizer_0/.metadata", "rng_state_0.pth",
+                     "scheduler.pt"},
+                    ErrorKind::kUnsupported,
+                    "open pytorch_model_fsdp_0/"},
         RefusedCase{
             "UnjoinedShards", {"sharded/a.safetensors"}, ErrorKind::kIncomplete, "only the shards"},
         RefusedCase{
@@ -183,7 +210,31 @@ TEST(RecogniseFileTest, TellsAFileByItsFirstBytesBeforeItsName) {
   EXPECT_EQ(format_of("other.pt", "?"), "torch_save");
   EXPECT_EQ(format_of("weights.h5", "?"), "hdf5");
   EXPECT_THAT(format_of("__0_0.distcp", "PK\x03\x04"), HasSubstr("open the folder"));
+  EXPECT_THAT(format_of("zero_pp_rank_0_mp_rank_00_model_states.pt", "PK\x03\x04"),
+              HasSubstr("DeepSpeed"));
   EXPECT_THAT(format_of("notes", "?"), HasSubstr("safetensors, torch.save (zip or legacy)"));
+}
+
+// torchtitan saves its last step as a repository.
+TEST(LocateTest, TakesTheNewestStepWhoseOnlyFileIsWhole) {
+  const std::unique_ptr<Storage> storage = MakeMemoryStorage();
+  const auto add = [&](const char* name, std::string_view content) {
+    const Path path = Path("/run") / name;
+    ASSERT_THAT(storage->MakeDirectories(path.parent_path()), IsOk());
+    ASSERT_THAT(WriteSmallFile(*storage, path, AsBytes(content)), IsOk());
+  };
+  const auto located = [&] {
+    const auto location = LocateCheckpoint(*storage, "/run", std::nullopt);
+    return location.ok() ? location->path.string() : Printed(location.status());
+  };
+  const std::string whole("\x02\0\0\0\0\0\0\0{}", 10);
+  add("step-20/model.safetensors", whole.substr(0, 9));
+  EXPECT_THAT(located(), HasSubstr("none of the step folders holds a finished save"));
+  add("step-3/.metadata", "x");
+  EXPECT_EQ(located(), "/run/step-3");
+  ASSERT_THAT(storage->RemoveAll("/run/step-20"), IsOk());
+  add("step-20/model.safetensors", whole);
+  EXPECT_EQ(located(), "/run/step-20");
 }
 
 }  // namespace

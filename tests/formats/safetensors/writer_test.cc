@@ -107,6 +107,12 @@ TEST(PlanSafetensors, ListsEveryDtypeThatTheFormatLacks) {
   ASSERT_THAT(plan, FailsWith(ErrorKind::kUnsupported));
   ASSERT_EQ(plan.status().problems().size(), 2U);
   EXPECT_EQ(plan.status().problems()[1].tensor, "c32");
+  EXPECT_EQ(plan.status().problems()[1].file, "model.safetensors");
+  const WriterOptions options = {
+      .shards = {{.file = "s", .metadata = std::nullopt, .tensors = {"c32"}}}};
+  const auto shard = PlanSafetensors({{"c32", DType::kComplex32, {1}}}, options);
+  ASSERT_THAT(shard, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_EQ(shard.status().first().file, "s");
 }
 
 TEST(PlanSafetensors, DoublesTheLastDimOfPackedFloat4) {

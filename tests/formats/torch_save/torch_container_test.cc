@@ -90,6 +90,8 @@ TEST(TorchContainerTest, SaysWhatElseAFileIs) {
               Pair(ErrorKind::kUnsupported, HasSubstr("TorchScript")));
   EXPECT_THAT(refusal(OpenRecords({{"version", "3"}})),
               Pair(ErrorKind::kIncomplete, HasSubstr("no data.pkl")));
+  EXPECT_THAT(refusal(OpenRecords({{"w.npy", "3"}})),
+              Pair(ErrorKind::kUnsupported, HasSubstr("numpy archive")));
   EXPECT_THAT(refusal(OpenRecords({{"data.pkl", "a"}})),
               Pair(ErrorKind::kBadMetadata, "not a pickle"));
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -66,6 +67,24 @@ TEST_F(TorchRepositoryTest, IsAModelWithAConfigurationAndFilesWithout) {
   EXPECT_EQ(opened->format->name, "hf");
   EXPECT_EQ(opened->path, Path("/r"));
   EXPECT_THAT(opened->source->index().files(), ElementsAre("pytorch_model.bin"));
+}
+
+TEST_F(TorchRepositoryTest, IsAnAdapterWithItsConfiguration) {
+  Add("adapter_model.bin", File());
+  Add("training_args.bin", AsBytes("?"));
+  Result<OpenedCheckpoint> opened = Open();
+  ASSERT_THAT(opened, IsOk());
+  EXPECT_EQ(opened->path, Path("/r/adapter_model.bin"));
+  Add("adapter_config.json", AsBytes("{}"));
+  opened = Open();
+  ASSERT_THAT(opened, IsOk());
+  EXPECT_EQ(opened->path, Path("/r"));
+  EXPECT_THAT(opened->source->index().files(), ElementsAre("adapter_model.bin"));
+  ASSERT_TRUE(opened->format->keeps_shards());
+  const std::vector<ManifestShard> shards = opened->format->describe_shards(*opened->source);
+  ASSERT_EQ(shards.size(), 1U);
+  EXPECT_EQ(shards[0].file, "adapter_model.safetensors");
+  EXPECT_THAT(shards[0].tensors, ElementsAre(""));
 }
 
 TEST_F(TorchRepositoryTest, TakesTheSingleFileBeforeAnIndex) {

@@ -89,7 +89,7 @@ def dtensor(folder, ranks, dim):
     with tempfile.TemporaryDirectory() as scratch:
         out = os.path.join(scratch, "out.json")
         arguments = (int(ranks), folder, int(dim), os.path.join(scratch, "store"), out)
-        torch.multiprocessing.spawn(dtensor_rank, arguments, nprocs=int(ranks))
+        torch.multiprocessing.start_processes(dtensor_rank, arguments, nprocs=int(ranks), start_method="fork")
         return json.loads(pathlib.Path(out).read_text())
 
 

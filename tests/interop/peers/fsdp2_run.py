@@ -139,7 +139,7 @@ def main():
     ranks, jobs = int(sys.argv[1]), json.loads(sys.argv[2])
     with tempfile.TemporaryDirectory() as scratch:
         store, answers = os.path.join(scratch, "store"), os.path.join(scratch, "answers.json")
-        torch.multiprocessing.spawn(rank_main, (ranks, store, jobs, answers), nprocs=ranks)
+        torch.multiprocessing.start_processes(rank_main, (ranks, store, jobs, answers), nprocs=ranks, start_method="fork")
         with open(answers, encoding="utf-8") as told:
             print(json.dumps(json.load(told)))
 

@@ -1,12 +1,12 @@
 """What real Megatron-Core makes of a torch_dist checkpoint, on the CPU and one rank.
 
-    megatron_core.py CORE FOLDER LIVE OWN --grouped|--sequential [--expert-ranks 2] [--zarr ZARR]
+    megatron_core.py CORE FOLDER LIVE OWN --grouped|--sequential [--expert-ranks 2] [--zarr ZARR] [--optimizer-form FORM]
 
 Builds the GPTModel that `args` in FOLDER describe, of local layers, and of a training run also its distributed optimizer and
 scheduler; loads FOLDER into them with a strictness that raises on every missing and every unexpected key, stores the live
 parameters in LIVE (torch.save), and saves the same to OWN by itself.
 CORE: where the library's packages lie. --grouped, --sequential: of which class experts are. With --expert-ranks, so many processes
-share the experts and the optimizer's state. With --zarr, the place of that package, it saves by the older backend: a zarr array for each tensor.
+share the experts and the optimizer's state. With --zarr, the place of that package, it saves by the older backend: a zarr array for each tensor. With --optimizer-form, it saves in that form in place of FOLDER's.
 """
 import dataclasses
 import inspect
@@ -15,7 +15,6 @@ import multiprocessing
 import os
 import queue
 import random
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -24,13 +23,8 @@ warnings.simplefilter("ignore")
 core, folder, live, own, experts = sys.argv[1:6]
 options = dict(zip(sys.argv[6::2], sys.argv[7::2]))
 expert_ranks = int(options.get("--expert-ranks", 1))
-if "CKPT_PEER_RANK" not in os.environ:  # this program once more for each further rank
-    os.environ["CKPT_PEER_STORE"] = os.path.join(tempfile.mkdtemp(), "store")
-    for other in range(1, expert_ranks):
-        subprocess.Popen([sys.executable, "-W", "ignore", *sys.argv], env=os.environ | {"CKPT_PEER_RANK": str(other)})
-rank = int(os.environ.get("CKPT_PEER_RANK", 0))
 sys.path.insert(0, core)
-os.environ.update(RANK=str(rank), WORLD_SIZE=str(expert_ranks), LOCAL_RANK="0", GLOO_SOCKET_IFNAME="lo", CUDA_DEVICE_MAX_CONNECTIONS="1",
+os.environ.update(RANK="0", WORLD_SIZE=str(expert_ranks), LOCAL_RANK="0", GLOO_SOCKET_IFNAME="lo", CUDA_DEVICE_MAX_CONNECTIONS="1",
                   TORCH_CUDA_ARCH_LIST="9.0")
 
 import no_gpu
@@ -202,7 +196,10 @@ def main():
     filesystem_async._results_queue = ResultsQueue()
     filesystem_async._process_memory = lambda: 0  # it asks a package for a figure of the log
     numpy.product = numpy.prod  # Megatron-Core 0.15 calls it as it was before NumPy 2
-    dist.init_process_group("gloo", init_method=f"file://{os.environ['CKPT_PEER_STORE']}", rank=rank, world_size=expert_ranks)
+    store = os.path.join(tempfile.mkdtemp(), "store")
+    rank = next((other for other in range(1, expert_ranks) if os.fork() == 0), 0)  # one more process for each further rank
+    os.environ["RANK"] = str(rank)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=expert_ranks)
     parallel_state.initialize_model_parallel(expert_model_parallel_size=expert_ranks)
     tensor_parallel.model_parallel_cuda_manual_seed(1)
     common = dist_checkpointing.load_common_state_dict(folder)
@@ -235,6 +232,9 @@ def main():
         scheduler.load_state_dict(common["opt_param_scheduler"])
         restore(loaded["rng_state"])
     os.makedirs(own, exist_ok=True)
+    if "--optimizer-form" in options:
+        content = dict(content, distrib_optim_sharding_type=options["--optimizer-form"])
+        metadata.update(content)
     state = {k: v for k, v in common.items() if k not in ("content_metadata", "optimizer")} | state_dict()
     if is_run:
         state["opt_param_scheduler"] = scheduler.state_dict()

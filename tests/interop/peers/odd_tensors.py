@@ -91,7 +91,7 @@ def write(folder, store):
 def main():
     folder = pathlib.Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as scratch:
-        torch.multiprocessing.spawn(on_rank, (folder, pathlib.Path(scratch, "two_ranks")), nprocs=2)
+        torch.multiprocessing.start_processes(on_rank, (folder, pathlib.Path(scratch, "two_ranks")), nprocs=2, start_method="fork")
         write(folder, pathlib.Path(scratch, "one_rank"))
 
 

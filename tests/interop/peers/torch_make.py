@@ -190,7 +190,7 @@ def sharded_rank(rank, ranks, out, seed, store):
 def sharded(out, seed):
     case_folder(out, "sharded")
     with tempfile.TemporaryDirectory() as scratch:
-        torch.multiprocessing.spawn(sharded_rank, (4, out, seed, os.path.join(scratch, "store")), nprocs=4)
+        torch.multiprocessing.start_processes(sharded_rank, (4, out, seed, os.path.join(scratch, "store")), nprocs=4, start_method="fork")
 
 
 def main():

@@ -58,7 +58,7 @@ def on_rank(rank, store):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        torch.multiprocessing.spawn(on_rank, (os.path.join(scratch, "store"),), nprocs=RANKS)
+        torch.multiprocessing.start_processes(on_rank, (os.path.join(scratch, "store"),), nprocs=RANKS, start_method="fork")
     print(json.dumps({"arrays": sorted(path.parent.name for path in OUT.glob("*/.zarray"))}))
     sys.stdout.flush()
     os._exit(0)

@@ -98,6 +98,18 @@ TEST_F(CommandsTest, ShowSuggestsTheNearestKey) {
   EXPECT_THAT(result.status().first().hint, HasSubstr("a.w"));
 }
 
+TEST_F(CommandsTest, ShowNamesTheTensorOfAWrongSlice) {
+  const ListedCheckpoint& checkpoint = Checkpoint();
+  for (const char* slice : {"2", "0,0,0", "0:1:2"}) {
+    SCOPED_TRACE(slice);
+    const ShowOptions options{.common = json_, .key = "a.w", .slice = slice};
+    const auto result = RunShow(checkpoint, options, streams_);
+    ASSERT_THAT(result, FailsWith(ErrorKind::kUsage));
+    EXPECT_EQ(result.status().first().tensor, "a.w");
+    EXPECT_EQ(result.status().first().file, "/run/iter_0000003");
+  }
+}
+
 TEST_F(CommandsTest, ShowGivesAnObjectsValue) {
   const ShowOptions options{.common = json_, .key = "step", .slice = ""};
   EXPECT_THAT(RunShow(Checkpoint(), options, streams_), IsOkAndHolds(ExitCode::kDone));
@@ -126,6 +138,30 @@ TEST_F(CommandsTest, DigestOfOtherTensorsGoesOn) {
   source_->Damage("b");
   const DigestOptions options{.common = json_, .match = "a.w", .as = ""};
   EXPECT_THAT(RunDigest(Checkpoint(), options, streams_), IsOkAndHolds(ExitCode::kDone));
+}
+
+// An entry that the reader could not read is in no index.
+TEST_F(CommandsTest, PatternsOfUnreadableTensorsSayWhy) {
+  source_->AddProblem(
+      Error(ErrorKind::kUnsupported, "an unknown filter").Tensor("a.packed").first());
+  const ListedCheckpoint& checkpoint = Checkpoint();
+  for (const std::string match : {"a.packed", "*packed"}) {
+    SCOPED_TRACE(match);
+    const DigestOptions digest{.common = json_, .match = match, .as = ""};
+    EXPECT_THAT(RunDigest(checkpoint, digest, streams_), FailsWith(ErrorKind::kUnsupported));
+    const TensorsOptions tensors{.common = json_, .match = match};
+    EXPECT_THAT(RunTensors(checkpoint, tensors, streams_), FailsWith(ErrorKind::kUnsupported));
+    const ShardsOptions shards{.common = json_, .match = match};
+    EXPECT_THAT(RunShards(checkpoint, shards, streams_), FailsWith(ErrorKind::kUnsupported));
+  }
+  EXPECT_EQ(out_.text(), "");
+  // The others of the pattern can be listed, and a digest would be of some alone.
+  const TensorsOptions some{.common = json_, .match = "a.*"};
+  EXPECT_THAT(RunTensors(checkpoint, some, streams_), IsOkAndHolds(ExitCode::kDone));
+  const DigestOptions all{.common = json_, .match = "a.*", .as = ""};
+  EXPECT_THAT(RunDigest(checkpoint, all, streams_), FailsWith(ErrorKind::kUnsupported));
+  const DigestOptions other{.common = json_, .match = "b", .as = ""};
+  EXPECT_THAT(RunDigest(checkpoint, other, streams_), IsOkAndHolds(ExitCode::kDone));
 }
 
 TEST_F(CommandsTest, VerifyListsDamageAndReturnsIt) {
@@ -172,6 +208,12 @@ TEST_F(CommandsTest, QuickVerifyReadsNoTensor) {
 TEST_F(CommandsTest, MetaListsObjects) {
   EXPECT_THAT(RunMeta(Checkpoint(), {.common = json_}, streams_), IsOkAndHolds(ExitCode::kDone));
   EXPECT_THAT(out_.text(), HasSubstr("\"step\": 7"));
+}
+
+TEST_F(CommandsTest, MetaListsWhatIsWrongElsewhere) {
+  source_->AddProblem(Error(ErrorKind::kOutOfRange, "a negative offset").Tensor("b").first());
+  EXPECT_THAT(RunMeta(Checkpoint(), {.common = json_}, streams_), IsOkAndHolds(ExitCode::kDone));
+  EXPECT_THAT(out_.text(), HasSubstr("\"message\": \"a negative offset\""));
 }
 
 TEST_F(CommandsTest, ShardsSayWhereEveryChunkLies) {

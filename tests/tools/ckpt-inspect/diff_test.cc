@@ -264,7 +264,7 @@ TEST_F(DiffTest, ComparesCopiesOfRanks) {
                         "model.replica"},
                        PosixStorage(), streams),
             ExitCode::kDifferent);
-  EXPECT_THAT(out.text(), HasSubstr("different: 1 tensors compared"));
+  EXPECT_THAT(out.text(), HasSubstr("different: 1 tensor compared"));
 }
 
 // Objects that were saved so; a bit that flips later is met by the checksums of the files.

@@ -111,13 +111,47 @@ TEST(HtmlPageTest, ReplacesNothingUnlessAsked) {
   cli::StringOutput err;
   Streams streams{.out = out, .err = err};
   const ListedCheckpoint checkpoint = Checkpoint({"a"});
-  HtmlOptions options{.common = {}, .output = "/page.html"};
+  HtmlOptions options{.common = {}, .path = checkpoint.path, .output = "/page.html"};
   EXPECT_THAT(RunHtml(*storage, checkpoint, options, streams), IsOkAndHolds(ExitCode::kDone));
   EXPECT_THAT(RunHtml(*storage, checkpoint, options, streams),
               FailsWith(ErrorKind::kAlreadyExists));
   options.overwrite = true;
   EXPECT_THAT(RunHtml(*storage, checkpoint, options, streams), IsOkAndHolds(ExitCode::kDone));
   EXPECT_THAT(ReadSmallFile(*storage, "/page.html", 1 << 20), IsOkAndHolds(MakePage(checkpoint)));
+}
+
+// Whatever --overwrite allows.
+TEST(HtmlPageTest, ReplacesNoPartOfTheCheckpoint) {
+  const auto storage = MakeMemoryStorage();
+  cli::StringOutput out;
+  cli::StringOutput err;
+  Streams streams{.out = out, .err = err};
+  struct Case {
+    const char* path;
+    const char* output;
+  };
+  for (const Case& c : {Case{"/root", "/root/tracker"}, Case{"/root", "/root/7/a.bin"},
+                        Case{"/root/7", "/root/7/a.bin"}, Case{"/root/7", "/root/7/page.html"},
+                        Case{"/root/7", "/root/7"}}) {
+    SCOPED_TRACE(c.output);
+    ASSERT_TRUE(storage->MakeDirectories("/root/7").ok());
+    ListedCheckpoint checkpoint = Checkpoint({"a"});
+    checkpoint.path = "/root/7";
+    const HtmlOptions options{.common = {}, .path = c.path, .output = c.output, .overwrite = true};
+    EXPECT_THAT(RunHtml(*storage, checkpoint, options, streams), FailsWith(ErrorKind::kUsage));
+  }
+  // One file of several, and the name under which the page is prepared.
+  for (const char* output : {"/other/a.bin", "/other/b"}) {
+    ListedCheckpoint checkpoint = Checkpoint({"a"});
+    checkpoint.path = "/other/b.ckptkit-partial";
+    ASSERT_TRUE(storage->MakeDirectories("/other").ok());
+    ASSERT_TRUE(WriteSmallFile(*storage, "/other/a.bin", AsBytes("kept")).ok());
+    ASSERT_TRUE(WriteSmallFile(*storage, checkpoint.path, AsBytes("kept")).ok());
+    const HtmlOptions options{
+        .common = {}, .path = checkpoint.path, .output = output, .overwrite = true};
+    EXPECT_THAT(RunHtml(*storage, checkpoint, options, streams), FailsWith(ErrorKind::kUsage));
+    ASSERT_TRUE(storage->RemoveAll("/other").ok());
+  }
 }
 
 }  // namespace

@@ -117,7 +117,11 @@ TEST_F(InspectTest, NewestCompleteStepIsOpened) {
   ASSERT_TRUE(WriteSmallFile(*storage_, "/run/step-2/model.safetensors.index.json",
                              AsBytes(R"({"metadata":{},"weight_map":{"w":"model.safetensors"}})"))
                   .ok());
-  WriteFile("/run/step-10/model.safetensors");  // no index: still being written
+  // Cut off, and no index: still being written.
+  ASSERT_TRUE(storage_->MakeDirectories("/run/step-10").ok());
+  ASSERT_TRUE(WriteSmallFile(*storage_, "/run/step-10/model.safetensors",
+                             AsBytes(std::string("\x39\0\0\0\0\0\0\0", 8)))
+                  .ok());
   EXPECT_EQ(Run({"/run", "--json"}), ExitCode::kDone);
   EXPECT_THAT(out_.text(), HasSubstr("\"iteration\": 2"));
 }

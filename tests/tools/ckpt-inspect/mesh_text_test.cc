@@ -35,5 +35,30 @@ TEST(MeshTextTest, RefusesAllElse) {
   }
 }
 
+TEST(MeshTextTest, SaysWhatTheTrainerRefusesInItsOwnWords) {
+  struct Case {
+    const char* mesh;
+    const char* message;
+    const char* hint;
+  };
+  for (const Case& c :
+       {Case{"dp=8,hsdp=3", "hsdp does not divide the ranks", "choose 1, 2, 4 or 8"},
+        Case{"dp=8,hfsdp=3", "hfsdp does not divide the ranks", "choose 1, 2, 4 or 8"},
+        Case{"dp=8,hsdp=4,ep=4", "ep does not divide the ranks of an instance",
+             "choose ep 1 or 2, or hsdp 1 or 2"},
+        Case{"dp=8,hfsdp=1", "outer sharding needs several instances",
+             "raise hfsdp, or take hsdp instead"},
+        Case{"dp=8,hfsdp=2,sharding=optim", "outer sharding needs fully sharded instances",
+             "set sharding to optim_grads_params, or take hsdp instead"}}) {
+    SCOPED_TRACE(c.mesh);
+    const auto mesh = ParseMesh(c.mesh);
+    ASSERT_THAT(mesh, IsOk());
+    const Status refused = InWordsOfMesh(trainer::ValidateMesh(*mesh, 8), *mesh);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.first().message, c.message);
+    EXPECT_EQ(refused.first().hint, c.hint);
+  }
+}
+
 }  // namespace
 }  // namespace ckpt::inspect

@@ -35,7 +35,7 @@ TEST_F(ReportingTest, TwiceVerboseNamesEveryItemOnceAStage) {
   EXPECT_EQ(Told({.verbosity = 2}),
             "info: format: dcp at run\\x0a7\n"
             "convert: 2.0 KiB in 2 items\nconvert: a\nconvert: b\n"
-            "verify: 512 B in 1 items\nverify: a\n");
+            "verify: 512 B in 1 item\nverify: a\n");
 }
 
 TEST_F(ReportingTest, QuietWins) {

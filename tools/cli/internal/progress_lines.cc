@@ -4,6 +4,7 @@
 
 #include "core/base/quote.h"
 #include "core/base/units.h"
+#include "tools/cli/counted.h"
 
 namespace ckpt::cli {
 
@@ -13,7 +14,7 @@ void ProgressLines::OnPhase(std::string_view phase, std::uint64_t bytes, std::ui
   const MutexLock lock(mutex_);
   phase_ = phase;
   told_.clear();
-  err_.Write(fmt::format("{}: {} in {} items\n", phase_, FormatByteSize(bytes), items));
+  err_.Write(fmt::format("{}: {} in {}\n", phase_, FormatByteSize(bytes), Counted(items, "item")));
 }
 
 void ProgressLines::OnDone(std::string_view item, std::uint64_t /*bytes*/) {

@@ -98,10 +98,10 @@ Status CheckFits(const ModelSource& source, const ModelView& view,
     }
   }
   CKPT_RETURN_IF_ERROR(differences.Take());
-  // The trainer reads only one of two tied tensors. The other must be equal, or its values would be
-  // lost without notice.
+  // The trainer reads only one of two tied tensors, and of what the optimizer keeps for them. The
+  // other must be equal, or its values would be lost without notice.
   constexpr std::uint64_t kBudgetBytes = 64 * kMiB;
-  return part == StoredPart::kWeights ? CheckCopies(source, kBudgetBytes) : OkStatus();
+  return CheckCopies(source, kBudgetBytes);
 }
 
 }  // namespace ckpt::train

@@ -1,0 +1,104 @@
+#include "formats/torch_dist/internal/grouped_states.h"
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/checkpoint/copy_index.h"
+#include "core/checkpoint/view_source.h"
+#include "core/layout/value.h"
+#include "formats/torch_dist/internal/read_args.h"
+#include "formats/torch_dist/internal/run_arguments.h"
+#include "formats/torch_dist/internal/run_keys.h"
+#include "formats/torch_dist/internal/source.h"
+
+namespace ckpt::torch_dist {
+namespace {
+
+template <typename Values>
+Values Turned(Values values) {
+  CKPT_CHECK(values.size() >= 2);
+  std::swap(values.end()[-1], values.end()[-2]);
+  return values;
+}
+
+// The weight that a flattened state of grouped experts belongs to; null for any other tensor.
+const GlobalTensor* WeightOf(const CheckpointIndex& index, const GlobalTensor& tensor) {
+  const auto state = StateIn(tensor.key);
+  const bool is_of_experts = state && IsOfGroupedExperts(state->second);
+  if (!is_of_experts || tensor.shape.size() < 3 || tensor.num_chunks == 0) return nullptr;
+  const Chunk& first = index.chunks(tensor).front();
+  return index.encoding(first).ends_with(kFlattened) ? index.FindTensor(state->second) : nullptr;
+}
+
+class TurnedSource final : public ViewSource {
+ public:
+  TurnedSource(std::shared_ptr<const CheckpointSource> below, std::set<std::string> turned)
+      : ViewSource(std::move(below)), turned_(std::move(turned)) {}
+
+  Status Turn() {
+    const CheckpointIndex& stored = below().index();
+    IndexBuilder builder;
+    BeginCopy(stored, builder);
+    for (const GlobalTensor& tensor : stored.tensors()) {
+      if (!turned_.contains(tensor.key)) {
+        CopyTensor(stored, tensor, builder);
+        continue;
+      }
+      builder.AddTensor(tensor.key, tensor.dtype, Turned(tensor.shape));
+      for (const Chunk& chunk : stored.chunks(tensor)) {
+        Box box = stored.box(chunk);
+        box = {.offsets = Turned(std::move(box.offsets)), .sizes = Turned(std::move(box.sizes))};
+        builder.AddChunk(box, chunk.file, builder.AddEncoding(stored.encoding(chunk)),
+                         chunk.offset_bytes, chunk.size_bytes);
+      }
+    }
+    CopyObjects(stored, builder);
+    CKPT_ASSIGN_OR_RETURN(CheckpointIndex index, builder.Build());
+    SetIndex(std::move(index));
+    return OkStatus();
+  }
+
+  Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override {
+    if (!turned_.contains(tensor.key)) return ViewSource::Locate(tensor, chunk);
+    const GlobalTensor* const stored = below().index().FindTensor(tensor.key);
+    CKPT_CHECK(stored != nullptr);
+    const Chunk& inner = below().index().chunks(*stored)[PositionOf(tensor, chunk)];
+    CKPT_ASSIGN_OR_RETURN(StoredArray array, below().Locate(*stored, inner));
+    array.strides = Turned(std::move(array.strides));
+    return array;
+  }
+
+ private:
+  const std::set<std::string> turned_;
+};
+
+}  // namespace
+
+bool IsOfGroupedExperts(std::string_view key) {
+  return key.find(".mlp.experts.experts.linear_fc") != key.npos && key.ends_with(".weight");
+}
+
+Result<std::shared_ptr<const CheckpointSource>> TurnGroupedStates(
+    std::shared_ptr<const CheckpointSource> source) {
+  const CheckpointIndex& index = source->index();
+  std::set<std::string> turned;
+  std::set<std::string> square;
+  for (const GlobalTensor& tensor : index.tensors()) {
+    const GlobalTensor* const weight = WeightOf(index, tensor);
+    if (weight == nullptr || weight->shape != Turned(tensor.shape)) continue;
+    (weight->shape == tensor.shape ? square : turned).insert(tensor.key);
+  }
+  if (!square.empty()) {
+    CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadArgs(*source));
+    if (RunArguments(args).HasOneArrayOfExperts()) turned.merge(square);
+  }
+  if (turned.empty()) return source;
+  auto seen = std::make_shared<TurnedSource>(std::move(source), std::move(turned));
+  CKPT_RETURN_IF_ERROR(seen->Turn());
+  return std::shared_ptr<const CheckpointSource>(std::move(seen));
+}
+
+}  // namespace ckpt::torch_dist

@@ -1,0 +1,315 @@
+// What files of other programs have and ours have not. What h5py makes is in tests/interop.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "core/base/endian.h"
+#include "core/checkpoint/validate.h"
+#include "core/codec/zstd.h"
+#include "core/io/memory_storage.h"
+#include "core/io/posix_storage.h"
+#include "formats/hdf5/internal/data_set.h"
+#include "formats/hdf5/internal/filters.h"
+#include "formats/hdf5/internal/names.h"
+#include "formats/hdf5/internal/source.h"
+#include "formats/hdf5/internal/structure_file.h"
+#include "formats/hdf5/internal/structure_writer.h"
+#include "tests/testing/matchers.h"
+
+namespace ckpt::hdf5 {
+namespace {
+
+using ckpt::testing::FailsWith;
+using ckpt::testing::IsOk;
+using ckpt::testing::IsOkAndHolds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+const Path kForeign = "/d/f.h5";
+constexpr std::uint64_t kTailAt = 128;
+
+// Makes the last four of `size` bytes their checksum again.
+void SumAgain(std::string& content, std::size_t at, std::size_t size) {
+  Bytes sum;
+  AppendLe(Lookup3(AsBytes(content).subspan(at, size - kChecksumBytes)), sum);
+  content.replace(at + size - sum.size(), sum.size(), AsText(sum));
+}
+
+// An object header of version 2.
+void SumHeaderAgain(std::string& content, std::size_t at) {
+  constexpr std::size_t kHeadBytes = 10;
+  const auto size = LoadLe<std::uint32_t>(AsBytes(content).data() + at + kHeadBytes - 4);
+  SumAgain(content, at, kHeadBytes + size + kChecksumBytes);
+}
+
+void Put64(std::string& content, std::size_t at, std::uint64_t number) {
+  Bytes bytes;
+  AppendLe(number, bytes);
+  content.replace(at, bytes.size(), AsText(bytes));
+}
+
+class ForeignFileTest : public ::testing::Test {
+ protected:
+  ForeignFileTest() { EXPECT_THAT(storage_->MakeDirectories(kForeign.parent_path()), IsOk()); }
+
+  // A file of ours with these data sets, whose 16 bytes of elements are at 64.
+  static std::string OursWith(const std::vector<NewDataSet>& sets) {
+    const NewStructure structure = EncodeStructure({kTensorsGroup, kObjectsGroup}, sets, kTailAt);
+    std::string content(AsText(structure.superblock));
+    content.resize(kTailAt);
+    for (std::size_t i = 64; i < 80; ++i) content[i] = static_cast<char>(i);
+    return content.append(AsText(structure.tail));
+  }
+
+  // Takes away what says that it is ours. The root group is the last header.
+  static std::string ForeignWith(const std::vector<NewDataSet>& sets) {
+    std::string content = OursWith(sets);
+    const std::size_t root = content.rfind("OHDR");
+    content[content.find(kLayoutAttribute, root)] = 'C';
+    SumHeaderAgain(content, root);
+    return content;
+  }
+
+  static NewDataSet Bytes16(const std::string& name) {
+    return {.group = kTensorsGroup, .name = name, .dtype = DType::kUint8, .shape = {16}, .at = 64};
+  }
+
+  Result<std::unique_ptr<CheckpointSource>> Open(std::string_view content) {
+    EXPECT_THAT(storage_->RemoveAll(kForeign), IsOk());
+    EXPECT_THAT(WriteSmallFile(*storage_, kForeign, AsBytes(content)), IsOk());
+    return OpenSource(*storage_, kForeign);
+  }
+
+  std::vector<Problem> ProblemsOf(std::string_view content) {
+    const auto source = Open(content);
+    return source.ok() ? ValidateIndex(**source) : source.status().problems();
+  }
+
+  static std::string Golden(const std::string& name) {
+    const Path path = Path(CKPT_SOURCE_DIR) / "tests/golden/hdf5" / name;
+    return ReadSmallFile(PosixStorage(), path, 1 << 20).value();
+  }
+
+  std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
+};
+
+TEST_F(ForeignFileTest, WhatIsNotUnderstoodIsNamedAndTheRestIsRead) {
+  std::string content = Golden("earliest.h5");
+  // The bias of the only float of 16 bits: no machine has such a one.
+  const std::string_view half("\x10\0\x0a\x05\0\x0a\x0f\0\0\0", 10);
+  const std::size_t at = content.find(half);
+  ASSERT_NE(at, std::string::npos);
+  content[at + 6] = 0x0e;
+  const auto source = Open(content);
+  ASSERT_THAT(source, IsOk());
+  EXPECT_NE((*source)->index().FindTensor("a"), nullptr);
+  EXPECT_NE((*source)->index().FindObject("deep/er/f16"), nullptr);
+  EXPECT_THAT((*source)->index().CheckDeliverable("deep/er/f16"),
+              FailsWith(ErrorKind::kUnsupported));
+}
+
+TEST_F(ForeignFileTest, AnAttributeThatCannotBeReadHidesNothingElse) {
+  std::string content = Golden("earliest.h5");
+  const std::size_t name = content.find(std::string_view("numbers\0", 8));
+  ASSERT_NE(name, std::string::npos);
+  content[name + 8] = 0x1f;  // its type is of class 15
+  const auto source = Open(content);
+  ASSERT_THAT(source, IsOk());
+  const CheckpointIndex& index = (*source)->index();
+  EXPECT_NE(index.FindTensor("a"), nullptr);
+  EXPECT_NE(index.FindObject("@text"), nullptr);
+  EXPECT_THAT(index.CheckDeliverable("@numbers"), FailsWith(ErrorKind::kBadMetadata));
+}
+
+// Or a damaged file of ours would be read as one of another program.
+TEST_F(ForeignFileTest, TheAttributeThatMarksOursMustBeRead) {
+  std::string content = OursWith({Bytes16("w")});
+  const std::size_t root = content.rfind("OHDR");
+  const std::size_t name = content.find(kLayoutAttribute, root);
+  content[name + sizeof(kLayoutAttribute)] = 0x1f;
+  SumHeaderAgain(content, root);
+  EXPECT_THAT(Open(content), FailsWith(ErrorKind::kBadMetadata));
+}
+
+TEST_F(ForeignFileTest, ADataSetComesBeforeAnAttributeOfItsKey) {
+  NewDataSet set = Bytes16("w");
+  set.attributes = {{"b", "one"}, {"c", "two"}};
+  const auto source = Open(ForeignWith({set, Bytes16("w@b")}));
+  ASSERT_THAT(source, IsOk());
+  const CheckpointIndex& index = (*source)->index();
+  EXPECT_THAT(index.tensors(), SizeIs(2));
+  EXPECT_THAT(index.CheckDeliverable("tensors/w@b"), IsOk());
+  EXPECT_NE(index.FindObject("tensors/w@c"), nullptr);
+  const auto warned = std::ranges::find(index.problems(), "tensors/w@b", &Problem::tensor);
+  ASSERT_NE(warned, index.problems().end());
+  EXPECT_EQ(warned->severity, Severity::kWarning);
+}
+
+TEST_F(ForeignFileTest, AttributesOfTextsAreObjects) {
+  const auto source = Open(ForeignWith({{.group = kObjectsGroup,
+                                         .name = "t",
+                                         .shape = {},
+                                         .attributes = {{"language", "en"}},
+                                         .text = "hello"}}));
+  ASSERT_THAT(source, IsOk());
+  EXPECT_NE((*source)->index().FindObject("objects/t"), nullptr);
+  EXPECT_NE((*source)->index().FindObject("objects/t@language"), nullptr);
+}
+
+// The table of the root group's links, which has no checksum, gets two links to one group: the
+// second and last one is that of the tensors.
+TEST_F(ForeignFileTest, ASecondLinkToAGroupIsNotFollowed) {
+  const auto with_loop = [](std::string content, std::uint64_t to) {
+    constexpr std::size_t kFirstEntry = 8;
+    constexpr std::size_t kEntryBytes = 40;
+    const std::size_t table = content.rfind("SNOD");
+    const std::size_t objects = table + kFirstEntry + 8;
+    if (to == 0) to = LoadLe<std::uint64_t>(AsBytes(content).data() + objects + kEntryBytes);
+    Put64(content, objects, to);
+    return content;
+  };
+  const std::string foreign = ForeignWith({Bytes16("w")});
+  const std::string twice = with_loop(foreign, 0);
+  const auto source = Open(twice);
+  ASSERT_THAT(source, IsOk());
+  EXPECT_NE((*source)->index().FindTensor("objects/w"), nullptr);
+  ASSERT_THAT((*source)->index().problems(), SizeIs(1));
+  const Problem& warning = (*source)->index().problems()[0];
+  EXPECT_EQ(warning.kind, ErrorKind::kUnsupported);
+  EXPECT_EQ(warning.severity, Severity::kWarning);
+  EXPECT_EQ(warning.tensor, "tensors");
+  EXPECT_THAT(warning.actual, HasSubstr("\"/objects\""));
+
+  const auto circle = Open(with_loop(foreign, foreign.rfind("OHDR")));
+  ASSERT_THAT(circle, IsOk());
+  EXPECT_NE((*circle)->index().FindTensor("tensors/w"), nullptr);
+  EXPECT_THAT((*circle)->index().problems(), SizeIs(1));
+
+  EXPECT_FALSE(Open(with_loop(OursWith({Bytes16("w")}), 0)).ok()) << "we write none such";
+}
+
+// Rows 1 and 2 of 4 are those of another data set.
+TEST_F(ForeignFileTest, AGapInAVirtualDataSetIsTheFillValueButInOurs) {
+  const NewDataSet shown{.group = kTensorsGroup,
+                         .name = "v",
+                         .dtype = DType::kUint8,
+                         .shape = {4, 8},
+                         .parts = {{.file = ".",
+                                    .data_set = "/tensors/w",
+                                    .from = Box{.offsets = {0, 0}, .sizes = {2, 8}},
+                                    .to = Box{.offsets = {1, 0}, .sizes = {2, 8}}}}};
+  NewDataSet rows = Bytes16("w");
+  rows.shape = {2, 8};
+  const auto source = Open(ForeignWith({rows, shown}));
+  ASSERT_THAT(source, IsOk());
+  EXPECT_THAT(ValidateIndex(**source), IsEmpty());
+  const CheckpointIndex& index = (*source)->index();
+  const GlobalTensor* const tensor = index.FindTensor("tensors/v");
+  ASSERT_NE(tensor, nullptr);
+  std::map<std::string, std::string> codings;
+  for (const Chunk& chunk : index.chunks(*tensor)) {
+    codings[FormatBox(index.box(chunk))] = index.encoding(chunk);
+  }
+  const std::map<std::string, std::string> expected = {
+      {"[0:1, 0:8]", "fill"}, {"[1:3, 0:8]", "raw"}, {"[3:4, 0:8]", "fill"}};
+  EXPECT_EQ(codings, expected);
+
+  const auto problems = ProblemsOf(OursWith({rows, shown}));
+  ASSERT_THAT(problems, SizeIs(1));
+  EXPECT_EQ(problems[0].kind, ErrorKind::kCoverage);
+  EXPECT_EQ(problems[0].tensor, "v");
+}
+
+TEST_F(ForeignFileTest, NumbersOfOtherSizesAreNotDamage) {
+  // A superblock of version 2 with four bytes for an offset and for a length.
+  std::string block("\x89HDF\r\n\x1a\n\x02\x04\x04\x00", 12);
+  block.resize(12 + 4 * 4 + 4 + 200);
+  SumAgain(block, 0, 12 + 4 * 4 + 4);
+  EXPECT_THAT(Open(block), FailsWith(ErrorKind::kUnsupported));
+  block[13] ^= 1;
+  EXPECT_THAT(Open(block), FailsWith(ErrorKind::kChecksum));
+}
+
+TEST_F(ForeignFileTest, AFileThatNeedsADriverIsNamed) {
+  std::string content = OursWith({Bytes16("w")});
+  constexpr std::size_t kExtensionAt = 20;
+  constexpr std::size_t kSuperblockBytes = 48;
+  Put64(content, kExtensionAt, content.size());
+  SumAgain(content, 0, kSuperblockBytes);
+  // A header with one message of type 0x14 and two bytes.
+  std::string header("OHDR\x02\x00\x06\x14\x02\x00\x00\x00\x00", 13);
+  header.resize(header.size() + kChecksumBytes);
+  SumAgain(header, 0, header.size());
+  EXPECT_THAT(Open(content + header), FailsWith(ErrorKind::kUnsupported));
+  header[7] = 0x13;  // the widths of trees
+  SumAgain(header, 0, header.size());
+  EXPECT_THAT(Open(content + header), IsOk());
+}
+
+Result<Datatype> TypeOf(std::string_view bytes) {
+  const StructureFile file(MakeMemoryFile("f.h5", Bytes()));
+  FieldReader fields(AsBytes(bytes), 0);
+  return ParseDatatype(file, fields);
+}
+
+// As HDF5 2.0 encodes its complex numbers of two floats of 32 bits.
+TEST(Hdf5DatatypeTest, ComplexNumbersOfTheLibraryAreRead) {
+  std::string type(
+      "\x5b\x01\0\0\x08\0\0\0"
+      "\x11\x20\x1f\0\x04\0\0\0\0\0\x20\0\x17\x08\0\x17\x7f\0\0\0",
+      28);
+  const auto complex = TypeOf(type);
+  ASSERT_THAT(complex, IsOk());
+  EXPECT_EQ(complex->kind, TypeKind::kNumber);
+  EXPECT_EQ(complex->dtype, DType::kComplex64);
+  EXPECT_FALSE(complex->byte_swapped);
+  type[1] = 3;  // in another form than real and imaginary part
+  const auto polar = TypeOf(type);
+  ASSERT_THAT(polar, IsOk());
+  EXPECT_EQ(polar->kind, TypeKind::kOther);
+  EXPECT_EQ(polar->name, "complex");
+}
+
+// A dim of 4 that may become another.
+TEST(Hdf5DataspaceTest, ADimMayGrowToItsMaximum) {
+  const StructureFile file(MakeMemoryFile("f.h5", Bytes()));
+  const auto max_shape = [&](std::uint64_t max) -> Result<Dims> {
+    Bytes bytes;
+    for (const int field : {2, 1, 1, 1}) AppendLe(static_cast<std::uint8_t>(field), bytes);
+    AppendLe<std::uint64_t>(4, bytes);
+    AppendLe(max, bytes);
+    FieldReader fields(bytes, 0);
+    CKPT_ASSIGN_OR_RETURN(const Dataspace space, ParseDataspace(file, fields));
+    return space.max_shape;
+  };
+  EXPECT_THAT(max_shape(4), IsOkAndHolds(ElementsAre(4)));
+  EXPECT_THAT(max_shape(9), IsOkAndHolds(ElementsAre(9)));
+  EXPECT_THAT(max_shape(~std::uint64_t{0}), IsOkAndHolds(ElementsAre(kUnlimited)));
+  EXPECT_THAT(max_shape(3), FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(max_shape(std::uint64_t{1} << 63), FailsWith(ErrorKind::kBadMetadata));
+}
+
+// The inner frame is larger than what is in it, as compressed noise is.
+TEST(Hdf5FiltersTest, AChainOfCompressorsMayPackMoreThanTheElements) {
+  Bytes noise;
+  for (unsigned i = 0; i < 64; ++i) noise.push_back(static_cast<std::byte>(i * 167 ^ i / 3 * 29));
+  const Bytes inner = ZstdCompress(noise, 1);
+  ASSERT_GT(inner.size(), noise.size());
+  const Filterings chain = {Filtering::kZstd, Filtering::kZstd};
+  EXPECT_THAT(UndoFilters(ZstdCompress(inner, 1), chain, noise.size(), 1), IsOkAndHolds(noise));
+  // Bounded in each step.
+  const Bytes bomb = ZstdCompress(Bytes(1 << 20), 1);
+  EXPECT_THAT(UndoFilters(bomb, chain, noise.size(), 1), FailsWith(ErrorKind::kResource));
+  EXPECT_THAT(UndoFilters(ZstdCompress(bomb, 1), chain, noise.size(), 1),
+              FailsWith(ErrorKind::kResource));
+}
+
+}  // namespace
+}  // namespace ckpt::hdf5

@@ -1,0 +1,92 @@
+#include "tools/cli/command_line.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ckpt::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A tool whose verb has an option of each kind. It parses once.
+class SmallTool {
+ public:
+  SmallTool() : app_("Does things.", "ckpt-try") {
+    CLI::App& run = *app_.add_subcommand("run", "Run it");
+    run.add_option("SRC", source, "What");
+    run.add_option("--to", word, "Of these")->check(CLI::IsMember({"a", "b"}));
+    run.add_option("--number", number, "How many")->check(CLI::Range(0, 9));
+    run.add_option("--only", words, "Several");
+    AddByteSize(run, "--size", size, "How large");
+    AddOutputOptions(run, options_);
+  }
+  std::optional<ExitCode> Parse(const std::vector<std::string>& args) {
+    return ParseArguments(app_, args, "", streams_);
+  }
+
+  std::string source;
+  std::string word;
+  int number = 0;
+  std::vector<std::string> words;
+  std::uint64_t size = 0;
+  StringOutput err;
+
+ private:
+  CommonOptions options_;
+  CLI::App app_;
+  StringOutput out_;
+  Streams streams_{.out = out_, .err = err};
+};
+
+TEST(CommandLineTest, TakesWordsOfEveryKind) {
+  SmallTool tool;
+  EXPECT_EQ(tool.Parse({"run", "x", "--to=b", "--number", "3", "--only", "p", "q", "--size=1KiB"}),
+            std::nullopt);
+  EXPECT_EQ(tool.source, "x");
+  EXPECT_EQ(tool.word, "b");
+  EXPECT_EQ(tool.number, 3);
+  EXPECT_THAT(tool.words, ElementsAre("p", "q"));
+  EXPECT_EQ(tool.size, 1024U);
+  EXPECT_THAT(tool.err.text(), IsEmpty());
+}
+
+// What a script leaves empty was meant to say something.
+TEST(CommandLineTest, RefusesEveryEmptyValueByName) {
+  for (const std::string name : {"--to", "--number", "--only", "--size"}) {
+    for (const auto& words : {std::vector<std::string>{name, ""}, {name + "="}}) {
+      SCOPED_TRACE(words.front());
+      SmallTool tool;
+      std::vector<std::string> args = {"run", "x"};
+      args.insert(args.end(), words.begin(), words.end());
+      EXPECT_EQ(tool.Parse(args), ExitCode::kUsage);
+      EXPECT_THAT(tool.err.text(),
+                  HasSubstr("error: usage: " + name + ": a value must not be empty\n"));
+    }
+  }
+  EXPECT_EQ(SmallTool().Parse({"run", "x", "--only", "p", ""}), ExitCode::kUsage);
+}
+
+// The key of a tensor can be empty.
+TEST(CommandLineTest, TakesAnEmptyPositional) {
+  SmallTool tool;
+  tool.source = "before";
+  EXPECT_EQ(tool.Parse({"run", ""}), std::nullopt);
+  EXPECT_EQ(tool.source, "");
+}
+
+TEST(CommandLineTest, IsNotQuietAndVerboseAtOnce) {
+  SmallTool tool;
+  EXPECT_EQ(tool.Parse({"run", "x", "-q", "-v"}), ExitCode::kUsage);
+  EXPECT_THAT(tool.err.text(), HasSubstr("error: usage: --quiet excludes --verbose\n"));
+}
+
+}  // namespace
+}  // namespace ckpt::cli
