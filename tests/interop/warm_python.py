@@ -35,6 +35,9 @@ def run_here(script, arguments, folder, output, errors):
 def main():
     for module in sys.argv[1:]:
         importlib.import_module(module)
+    if "torch" in sys.modules:
+        # A fork makes its thread pool anew at the first use: two threads at once would find none.
+        os.register_at_fork(after_in_child=lambda: sys.modules["torch"].set_num_threads(1))
     for line in sys.stdin:
         process = os.fork()
         if process == 0:
