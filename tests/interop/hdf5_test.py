@@ -250,6 +250,20 @@ def test_a_file_is_replaced_only_on_request_and_only_one_of_its_kind(tmp_path):
     assert os.listdir(tmp_path) == ["out.h5"]
 
 
+def test_what_others_say_of_our_groups_does_no_harm(tmp_path):
+    """An attribute of a type that is not read leaves the tensors readable; links that are gone do not pass for none."""
+    target = tmp_path / "out.h5"
+    tools.convert("to-hdf5", source_of("dcp/shapes"), target)
+    before = tools.described(target)
+    edit = "import h5py, numpy, sys; f = h5py.File(sys.argv[1], 'r+'); g = f['tensors']; "
+    note = "g.attrs['note'] = numpy.zeros(2, [('a', 'i4'), ('b', 'f8')])"
+    subprocess.run([tools.PYTHONS["hdf5"], "-c", edit + note, target], check=True)
+    assert tools.described(target) == before
+    subprocess.run([tools.PYTHONS["hdf5"], "-c", edit + "del g[list(g)[0]]", target], check=True)
+    code, document, _ = tools.run("ckpt-inspect", "tensors", target, "--json")
+    assert code != 0 and "lacks links" in document["errors"][0]["message"]
+
+
 def test_files_of_h5py_are_read(tmp_path):
     script = tools.ROOT / "tests" / "golden" / "hdf5" / "make.py"
     subprocess.run([tools.PYTHONS["hdf5"], str(script), str(tmp_path)], check=True, timeout=300)

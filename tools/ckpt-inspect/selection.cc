@@ -7,6 +7,7 @@
 
 #include "core/base/glob.h"
 #include "core/checkpoint/no_match.h"
+#include "core/checkpoint/unlisted.h"
 
 namespace ckpt::inspect {
 namespace {
@@ -55,15 +56,8 @@ Status CheckMatchesSome(const CheckpointIndex& index, const std::string& glob, A
 }
 
 Status CheckNothingUnlisted(const CheckpointIndex& index, const std::string& glob) {
-  std::vector<Problem> errors;
-  for (const Problem& problem : index.problems()) {
-    const bool is_error = problem.severity == Severity::kError && !problem.tensor.empty();
-    if (is_error && MatchesGlob(problem.tensor, glob) &&
-        index.FindTensor(problem.tensor) == nullptr &&
-        index.FindObject(problem.tensor) == nullptr) {
-      errors.push_back(problem);
-    }
-  }
+  std::vector<Problem> errors = ErrorsOfUnlisted(index);
+  std::erase_if(errors, [&](const Problem& error) { return !MatchesGlob(error.tensor, glob); });
   return Status(std::move(errors));
 }
 

@@ -18,6 +18,7 @@
 #include "core/base/quote.h"
 #include "core/base/wildcard.h"
 #include "core/checkpoint/no_match.h"
+#include "core/checkpoint/unlisted.h"
 
 namespace ckpt {
 namespace {
@@ -40,13 +41,7 @@ bool IsLeftOut(const OpenModelOptions& options, std::string_view key) {
 // Keys of entries that the reader found and could not read, so that the index does not have them.
 std::set<std::string> UnreadableKeys(const CheckpointIndex& index) {
   std::set<std::string> keys;
-  for (const Problem& problem : index.problems()) {
-    if (problem.severity == Severity::kError && !problem.tensor.empty())
-      keys.insert(problem.tensor);
-  }
-  std::erase_if(keys, [&](const std::string& key) {
-    return index.FindTensor(key) != nullptr || index.FindObject(key) != nullptr;
-  });
+  for (const Problem& problem : ErrorsOfUnlisted(index)) keys.insert(problem.tensor);
   return keys;
 }
 

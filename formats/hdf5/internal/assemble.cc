@@ -76,10 +76,10 @@ class Assembler {
 
   // Of a group that this program wrote, whose table of links has no checksum.
   Result<std::vector<Link>> ReadOurLinks(const ObjectHeader& header) {
-    CKPT_ASSIGN_OR_RETURN(const std::vector<Attribute> attributes,
-                          ReadAttributes(*main_.file, header));
+    CKPT_ASSIGN_OR_RETURN(const FoundAttributes attributes, ReadEachAttribute(*main_.file, header));
+    CKPT_RETURN_IF_ERROR(attributes.WhyUnread(kLinksAttribute));
     CKPT_ASSIGN_OR_RETURN(std::vector<Link> links, ReadLinks(*main_.file, header));
-    const Attribute* const count = FindAttribute(attributes, kLinksAttribute);
+    const Attribute* const count = FindAttribute(attributes.read, kLinksAttribute);
     const std::optional<std::int64_t> expected = count ? IntegerOf(*count) : std::nullopt;
     if (!expected || std::cmp_greater_equal(links.size(), *expected)) return links;
     return Error(ErrorKind::kBadMetadata, "a group lacks links that were written to it")

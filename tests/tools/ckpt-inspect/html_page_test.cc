@@ -130,13 +130,13 @@ TEST(HtmlPageTest, ReplacesNoPartOfTheCheckpoint) {
     const char* path;
     const char* output;
   };
-  for (const Case& c : {Case{"/root", "/root/tracker"}, Case{"/root", "/root/7/a.bin"},
-                        Case{"/root/7", "/root/7/a.bin"}, Case{"/root/7", "/root/7/page.html"},
-                        Case{"/root/7", "/root/7"}}) {
+  for (const Case& c :
+       {Case{"/run", "/run/tracker"}, Case{"/run", "/run/7/a.bin"}, Case{"/run/7", "/run/7/a.bin"},
+        Case{"/run/7", "/run/7/page.html"}, Case{"/run/7", "/run/7"}}) {
     SCOPED_TRACE(c.output);
-    ASSERT_TRUE(storage->MakeDirectories("/root/7").ok());
+    ASSERT_TRUE(storage->MakeDirectories("/run/7").ok());
     ListedCheckpoint checkpoint = Checkpoint({"a"});
-    checkpoint.path = "/root/7";
+    checkpoint.path = "/run/7";
     const HtmlOptions options{.common = {}, .path = c.path, .output = c.output, .overwrite = true};
     EXPECT_THAT(RunHtml(*storage, checkpoint, options, streams), FailsWith(ErrorKind::kUsage));
   }
