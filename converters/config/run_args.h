@@ -19,8 +19,8 @@ struct RunCounters {
 // The `args` that describe a run to Megatron: what megatron_to_run.table makes of its settings,
 // which are complete (a null is an absent one), and of its counters; plain values, null for None.
 // RunSettings gives the settings back, except those of how ranks share the work. `more` holds what
-// is no setting: transformer_impl, moe_grouped_gemm, kStateDigest (own_args.h); it replaces what
-// the table says.
+// is no setting: transformer_impl, moe_grouped_gemm, OwnFacts (own_args.h); it replaces what the
+// table says.
 //
 // Errors: kBadMetadata (a setting is missing or of the wrong kind).
 Result<NamedValues> RunArgs(const layout::Configuration& settings, const RunCounters& counters,

@@ -120,8 +120,8 @@ struct ConvertReport {
 // kMissing, kShapeMismatch, kDtypeMismatch (the names and shapes do not fit the family), kUsage (a
 // naming that the target cannot have, a choice that the naming does not have, a part of a training
 // run), kAlreadyExists (the target), kUnsupported. Of a training run into a format that holds runs,
-// those of UnderstandTrainingState. kUsage also of a target that is the source, one of its files, or
-// a directory with it; or that is to be one file and has a directory's name.
+// those of UnderstandTrainingState. kUsage also of a target that is the source, one of its files,
+// or a directory with it; or that is to be one file and has a directory's name.
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options);
 
 // Carries it out: writes beside the target, verifies, publishes by one rename. A worker writes its

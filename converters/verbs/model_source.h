@@ -87,10 +87,10 @@ struct ModelSource {
 // `hf_assets`; without one it is derived from the `args` that Megatron stores, and without them it
 // is `options.config`. Weights that it calls quantised are decoded.
 //
-// Errors: those of OpenCheckpoint; every error that ValidateIndex finds, but for those about entries
-// that the globs leave out, which become warnings; those of DecodeWeights;
-// kNotFound (no configuration), kUnsupported (no table for the family), kUnmapped, kMissing,
-// kShapeMismatch; all at once. kUsage (a glob matches nothing, --rename names no key).
+// Errors: those of OpenCheckpoint; every error that ValidateIndex finds, but for those about
+// entries that the globs leave out, which become warnings; those of DecodeWeights; kNotFound (no
+// configuration), kUnsupported (no table for the family), kUnmapped, kMissing, kShapeMismatch; all
+// at once. kUsage (a glob matches nothing, --rename names no key).
 Result<ModelSource> OpenModel(Storage& storage, const Path& path, const OpenModelOptions& options);
 
 // The same for a checkpoint that is open already; `options.open` is not looked at.

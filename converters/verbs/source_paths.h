@@ -11,8 +11,8 @@
 
 namespace ckpt {
 
-// The canonical paths of `given`, as the user named the checkpoint, of the checkpoint that was found
-// there, and of each of its files, which may lie elsewhere: beside it, or where a file links to.
+// The canonical paths of `given`, as the user named the checkpoint, of the checkpoint that was
+// found there, and of each of its files, which may lie elsewhere: beside it, or behind a link.
 // Errors: kIo.
 Result<std::vector<Path>> SourcePaths(Storage& storage, const Path& given,
                                       const OpenedCheckpoint& checkpoint);

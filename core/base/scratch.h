@@ -15,8 +15,8 @@ namespace ckpt {
 inline constexpr std::size_t kCacheLineBytes = 64;
 
 // Grows and never shrinks: new pages cost more than writing into old ones, and nothing is cleared.
-// Starts with a line of the cache; much of it lies in huge pages, where the system has them. For one
-// thread.
+// Starts with a line of the cache; much of it lies in huge pages, where the system has them. For
+// one thread.
 class Scratch {
  public:
   // Its first bytes, whatever they are. Valid until the next call. Errors: std::bad_alloc.

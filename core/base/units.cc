@@ -1,13 +1,13 @@
 #include "core/base/units.h"
 
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
+#include "core/base/text_number.h"
 
 namespace ckpt {
 
@@ -15,12 +15,11 @@ Result<std::uint64_t> ParseByteSize(std::string_view text) {
   const Status bad = Error(ErrorKind::kUsage, "not a byte size")
                          .Actual(Quote(text))
                          .Expected("a number with an optional unit, as in 64MiB, 5GB or 4096");
-  double number = 0;
-  const auto [rest, code] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (code != std::errc() || !(number >= 0)) return bad;
+  const std::optional<double> number = TakeNumber<double>(text);
+  if (!number || !(*number >= 0)) return bad;
   std::string unit;
-  for (const char* c = rest; c != text.data() + text.size(); ++c) {
-    if (*c != ' ') unit += static_cast<char>(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
+  for (const char c : text) {
+    if (c != ' ') unit += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
   }
   constexpr std::string_view kPrefixes = "kmgtp";
   double scale = 1;
@@ -31,7 +30,7 @@ Result<std::uint64_t> ParseByteSize(std::string_view text) {
     if (!tail.empty() && tail != "ib" && tail != "b") return bad;
     scale = std::pow(tail == "b" ? 1000.0 : 1024.0, static_cast<double>(power + 1));
   }
-  const double bytes = number * scale;
+  const double bytes = *number * scale;
   if (!(bytes < 9.2e18)) return bad;
   return static_cast<std::uint64_t>(bytes);
 }

@@ -23,8 +23,8 @@ class DigestingSource final : public ForwardingSource {
   DigestingSource(const CheckpointSource& below, std::span<const std::uint32_t> tensors,
                   HashAlgorithm algorithm);
 
-  // As DigestTensor computes it (hex). Nothing if the tensor was not read in order, or not all of it;
-  // if its bytes do not lie in one chunk as they are digested; or if it is none of `tensors`.
+  // As DigestTensor computes it (hex). Nothing if the tensor was not read in order, or not all of
+  // it; if its bytes do not lie in one chunk as they are digested; or if it is none of `tensors`.
   // REQUIRES: nobody reads.
   [[nodiscard]] std::optional<std::string> Digest(std::uint32_t tensor) const;
 

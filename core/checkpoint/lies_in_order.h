@@ -7,8 +7,8 @@
 
 namespace ckpt {
 
-// Whether the bytes of an array of these sizes, from the first on, are its elements in C order: in no
-// other order of bytes, and without torch's lazy negative or conjugate.
+// Whether the bytes of an array of these sizes, from the first on, are its elements in C order: in
+// no other order of bytes, and without torch's lazy negative or conjugate.
 [[nodiscard]] bool LiesInOrder(const StoredArray& array, DimsView sizes);
 
 }  // namespace ckpt

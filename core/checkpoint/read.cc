@@ -214,7 +214,9 @@ Result<const StoredArray*> LocatedChunks::Locate(const GlobalTensor& tensor, con
     recent_.splice(recent_.begin(), recent_, found->second);
     return &recent_.front().array;
   }
-  CKPT_ASSIGN_OR_RETURN(StoredArray array, source_->Locate(tensor, chunk));
+  CKPT_ASSIGN_OR_RETURN(StoredArray array, use_ == ChunkUse::kToStream
+                                               ? source_->LocateToStream(tensor, chunk)
+                                               : source_->Locate(tensor, chunk));
   resident_bytes_ += array.resident_bytes;
   recent_.push_front({&chunk, std::move(array)});
   by_chunk_[&chunk] = recent_.begin();
@@ -339,7 +341,7 @@ Status StreamTensor(const CheckpointSource& source, const GlobalTensor& tensor,
   const std::uint64_t block_bytes = StreamBlockBytes(budget_bytes);
   const std::uint64_t element_bytes = ElementBytes(tensor.dtype);
   Gatherer gatherer(budget_bytes / 4);
-  LocatedChunks chunks(source, budget_bytes / 2);
+  LocatedChunks chunks(source, budget_bytes / 2, ChunkUse::kToStream);
   TensorReader reader(tensor, gatherer, chunks);
   const auto bytes_of = [&](DimsView sizes) { return NumBytes(sizes, tensor.dtype); };
   // The buffer is not filled with zeros, so that a tensor that cannot be read costs almost nothing.

@@ -15,9 +15,10 @@
 
 namespace ckpt {
 
-// What is read of a file at once, and the copies that it serves: `num_ranges` ranges of `range_bytes`,
-// the first at `offset_bytes`, each `range_step` bytes behind the one before. The source side of the
-// copies counts from the first byte of the first range, as if all lay one behind the other.
+// What is read of a file at once, and the copies that it serves: `num_ranges` ranges of
+// `range_bytes`, the first at `offset_bytes`, each `range_step` bytes behind the one before. The
+// source side of the copies counts from the first byte of the first range, as if all lay one behind
+// the other.
 struct FileRead {
   std::uint64_t offset_bytes = 0;
   std::uint64_t range_bytes = 0;
@@ -30,9 +31,9 @@ struct FileRead {
   }
 };
 
-// The reads that perform `copy`, in order: runs that lie within 64 KiB of each other share one range,
-// and elements that become neighbours in the target share one read, of at most `scratch_bytes`. A
-// pure function: what Gatherer does, and what a plan counts.
+// The reads that perform `copy`, in order: runs that lie within 64 KiB of each other share one
+// range, and elements that become neighbours in the target share one read, of at most
+// `scratch_bytes`. A pure function: what Gatherer does, and what a plan counts.
 Status PlanReads(const StridedCopy& copy, std::uint64_t scratch_bytes,
                  const std::function<Status(const FileRead&)>& visit);
 
@@ -63,12 +64,20 @@ class Gatherer {
   std::uint64_t bytes_read_ = 0;
 };
 
+// What a reader does with chunks.
+enum class ChunkUse : std::uint8_t {
+  kAny,      // CheckpointSource::Locate
+  kToStream  // CheckpointSource::LocateToStream
+};
+
 // Remembers where recently used chunks of a source lie. For one thread.
 class LocatedChunks {
  public:
   // Decoded items of all tensors together stay within `budget_bytes` (but at least one item).
-  LocatedChunks(const CheckpointSource& source, std::uint64_t budget_bytes)
-      : source_(&source), budget_bytes_(budget_bytes) {}
+  // `use`: whether all of each chunk is read before any of it is used.
+  LocatedChunks(const CheckpointSource& source, std::uint64_t budget_bytes,
+                ChunkUse use = ChunkUse::kAny)
+      : source_(&source), budget_bytes_(budget_bytes), use_(use) {}
 
   [[nodiscard]] const CheckpointSource& source() const { return *source_; }
 
@@ -85,6 +94,7 @@ class LocatedChunks {
 
   const CheckpointSource* source_;
   std::uint64_t budget_bytes_;
+  ChunkUse use_;
   std::list<Located> recent_;  // most recent first
   std::unordered_map<const Chunk*, std::list<Located>::iterator> by_chunk_;
   std::uint64_t resident_bytes_ = 0;  // sum over `recent_`
@@ -135,7 +145,8 @@ Result<double> ReadStoredNumber(const CheckpointSource& source, const GlobalTens
 // holds.
 [[nodiscard]] std::uint64_t StreamBlockBytes(std::uint64_t budget_bytes);
 
-// Passes the tensor's bytes in C order to `sink`, in blocks of at most StreamBlockBytes.
+// Passes the tensor's bytes in C order to `sink`, in blocks of at most StreamBlockBytes. They may
+// be used when this has returned OK: an error may come behind the last block.
 Status StreamTensor(const CheckpointSource& source, const GlobalTensor& tensor,
                     std::uint64_t budget_bytes, const std::function<Status(ByteSpan)>& sink);
 

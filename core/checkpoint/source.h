@@ -54,7 +54,7 @@ struct RenderedObject {
   HeldNumbers numbers = {};           // of the tensors that the JSON shows by dtype and SHA-256
 };
 
-// An object as a pickle of protocol 2, which refers to the storages of its tensors by their numbers.
+// An object as a pickle of protocol 2, which refers to the storages of its tensors by number.
 struct PickledObject {
   Bytes pickle;
   std::vector<Bytes> storages = {};
@@ -89,13 +89,21 @@ class CheckpointSource {
   [[nodiscard]] virtual Result<StoredArray> Locate(const GlobalTensor& tensor,
                                                    const Chunk& chunk) const = 0;
 
+  // The same for one thread that reads all elements, mostly in the order of the file, and uses none
+  // of them before it has the last: a checksum may be compared on the way, so that the item is read
+  // once, and the read that ends the item then fails.
+  [[nodiscard]] virtual Result<StoredArray> LocateToStream(const GlobalTensor& tensor,
+                                                           const Chunk& chunk) const {
+    return Locate(tensor, chunk);
+  }
+
   // Errors: kBadItem and the file errors of Locate.
   [[nodiscard]] virtual Result<RenderedObject> ReadObject(const ObjectEntry& object) const = 0;
 
   // The object itself, of which ReadObject's text may not say all. Nothing: the format stores no
-  // pickles. Errors: those of ReadObject; kUnsafePickle (it calls or names what no honest checkpoint
-  // does), kUnsupported (a value that cannot be pickled again as it is), kResource (too large to be
-  // held in memory).
+  // pickles. Errors: those of ReadObject; kUnsafePickle (it calls or names what no honest
+  // checkpoint does), kUnsupported (a value that cannot be pickled again as it is), kResource (too
+  // large to be held in memory).
   [[nodiscard]] virtual Result<std::optional<PickledObject>> ReadPickled(
       const ObjectEntry& /*object*/) const {
     return std::optional<PickledObject>();

@@ -157,8 +157,8 @@ struct WritePlan {
   std::shared_ptr<const ItemFraming> framing = std::make_shared<NoFraming>();
   std::optional<ItemCompression> compression = {};
   std::optional<LateBytes> late_bytes = {};
-  // The tensors of one dim that are made of parts of others; between these are zeros. The writer was
-  // asked for all other tensors as they are.
+  // The tensors of one dim that are made of parts of others; between these are zeros. The writer
+  // was asked for all other tensors as they are.
   PackedParts packed = {};
 };
 

@@ -4,6 +4,7 @@
 
 #include "core/base/checked_math.h"
 #include "core/base/hash.h"
+#include "core/manifest/manifest.h"
 
 namespace ckpt {
 namespace {

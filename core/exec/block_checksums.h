@@ -7,7 +7,6 @@
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
-#include "core/manifest/manifest.h"
 
 namespace ckpt {
 

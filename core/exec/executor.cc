@@ -1,18 +1,12 @@
 #include "core/exec/executor.h"
 
 #include <algorithm>
-#include <atomic>
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <utility>
 
-#include "core/base/hash.h"
 #include "core/base/mutex.h"
-#include "core/base/scratch.h"
 #include "core/base/units.h"
 #include "core/codec/zstd.h"
 #include "core/exec/block_checksums.h"
@@ -22,42 +16,16 @@
 #include "core/exec/internal/journal.h"
 #include "core/exec/internal/output_file.h"
 #include "core/exec/internal/prepare_output.h"
+#include "core/exec/internal/produce_payload.h"
 #include "core/exec/internal/read_back.h"
+#include "core/exec/internal/resume.h"
 #include "core/exec/internal/schedule.h"
-#include "core/exec/nest_reader.h"
 #include "core/exec/task_pool.h"
-#include "core/io/checksummed_read.h"
-#include "core/plan/plan_check.h"
-#include "core/tensor/blocks.h"
-#include "core/tensor/cast.h"
 
 namespace ckpt {
 namespace {
 
-constexpr std::uint64_t kMinWindowBytes = 64 * kKiB;
 constexpr std::uint64_t kMaxReadBackBytes = kMiB;
-
-// One thread's memory, allocated once and reused for every tensor.
-struct Worker {
-  Worker(const CheckpointSource& source, std::uint64_t budget_bytes)
-      : window_bytes(std::clamp(budget_bytes / 8, kMinWindowBytes, kMaxWindowBytes)),
-        reader(source, budget_bytes - std::min(kNumWindows * window_bytes, budget_bytes / 2)),
-        buffers{.window_bytes = window_bytes} {}
-
-  std::uint64_t window_bytes;
-  NestReader reader;
-  Scratch gathered;  // a window in the source's dtype
-  Scratch cast;      // the same in the target's dtype
-  ItemBuffers buffers;
-  std::unique_ptr<ZstdEncoder> encoder;  // null: items are not compressed
-};
-
-// What the thread that writes a tensor keeps from one item to the next.
-struct TensorInProgress {
-  JournalRecord record;
-  Hasher hasher{HashAlgorithm::kXxh3};
-  std::uint64_t written_bytes = 0;
-};
 
 class Execution {
  public:
@@ -83,8 +51,6 @@ class Execution {
   PreparedFile PrepareShared(std::uint32_t file, const PlannedFile& planned);
   void AddParts();
   [[nodiscard]] std::vector<bool> FilesWithOwnItems() const;
-  Result<std::vector<JournalRecord>> OpenJournal();
-  Status RemoveForeignFiles();
   Status TakeOver(const JournalRecord& record);
   ItemExtent Place(std::size_t item, std::uint64_t size_bytes);
   // Whether this process reads back what it wrote.
@@ -94,15 +60,9 @@ class Execution {
   }
   Status ReadBack(std::size_t tensor, Worker& worker);
   Status ReadBack(const std::vector<WriteLiteral>& literals) const;
-  using BatchFunction = std::function<Status(const Batch& batch, std::size_t worker)>;
-  Status WriteAndReadBack(const std::vector<Batch>& batches,
-                          const std::vector<std::unique_ptr<Worker>>& workers,
-                          const BatchFunction& write);
   Status WriteTensors();
   Status WriteTensor(std::size_t tensor, Worker& worker);
   Status ProduceItem(std::size_t position, Worker& worker, TensorInProgress& tensor);
-  Result<std::uint32_t> ProducePayload(const WriteItem& item, Worker& worker, ItemWriter& writer,
-                                       TensorInProgress& tensor);
   Status WriteIndex();
   Status CopySideFiles();
   Status FinishFiles();
@@ -190,54 +150,7 @@ void Execution::AddParts() {
   }
 }
 
-// Continues the journal of the same plan and returns its records. What another plan left is
-// removed: its bytes would show in the gaps between items, and its other files would be published.
-Result<std::vector<JournalRecord>> Execution::OpenJournal() {
-  const std::string plan_hash = HashPlan(plan_);
-  std::vector<JournalRecord> records;
-  if (options_.worker) {
-    const Path own = directory_ / options_.worker->journal;
-    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(own));
-    const bool is_new = stat.type == FileType::kMissing;
-    CKPT_ASSIGN_OR_RETURN(journal_, is_new ? Journal::Create(storage_, own, plan_hash)
-                                           : Journal::Resume(storage_, own, plan_hash, records));
-    return records;
-  }
-  const Path path = directory_ / kJournalName;
-  if (options_.resume) {
-    Result<std::unique_ptr<Journal>> journal = Journal::Resume(storage_, path, plan_hash, records);
-    if (journal.ok()) {
-      journal_ = std::move(journal).value();
-      CKPT_RETURN_IF_ERROR(RemoveForeignFiles());
-      return records;
-    }
-    if (journal.status().kind() != ErrorKind::kNotFound) return std::move(journal).status();
-    CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> leftovers, storage_.List(directory_));
-    for (const DirectoryEntry& entry : leftovers) {
-      CKPT_RETURN_IF_ERROR(storage_.RemoveAll(directory_ / entry.name));
-    }
-  }
-  CKPT_RETURN_IF_ERROR(storage_.RemoveAll(path));
-  CKPT_ASSIGN_OR_RETURN(journal_, Journal::Create(storage_, path, plan_hash));
-  return records;
-}
-
-// Removes files that the plan does not have: side files that the source had when the interrupted
-// run began.
-Status Execution::RemoveForeignFiles() {
-  std::set<std::string_view> own = {kJournalName};
-  for (const WriteFile& file : plan_.write.files) own.insert(file.name);
-  for (const WriteCopy& copy : plan_.write.copies) own.insert(copy.name);
-  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                        ListRecursively(storage_, directory_));
-  for (const std::string& name : names) {
-    if (!own.contains(name)) CKPT_RETURN_IF_ERROR(storage_.RemoveAll(directory_ / name));
-  }
-  return OkStatus();
-}
-
-// Accepts a finished tensor if the bytes on disk are the recorded ones: after a power failure the
-// journal may have survived without the data.
+// Accepts a finished tensor if the bytes on disk are the recorded ones.
 Status Execution::TakeOver(const JournalRecord& record) {
   if (record.tensor >= done_.size() || done_[record.tensor]) return OkStatus();
   const std::size_t first = first_item_[record.tensor];
@@ -249,22 +162,10 @@ Status Execution::TakeOver(const JournalRecord& record) {
     for (const WrittenItem& item : record.items) extents.push_back(item.extent);
     if (!placement_->Continues(first, extents)) return OkStatus();
   }
-  std::map<std::uint32_t, std::vector<ChecksumPiece>> pieces;
-  Bytes block;
-  std::optional<std::uint32_t> opened;
-  std::shared_ptr<const ReadableFile> file;
-  for (const auto& [file_id, piece] : record.pieces) {
-    if (file_id >= files_.size()) return OkStatus();
-    if (opened != file_id) {
-      CKPT_ASSIGN_OR_RETURN(file, storage_.Open(directory_ / plan_.write.files[file_id].name));
-      opened = file_id;
-    }
-    block.resize(piece.length_bytes);
-    const Result<std::uint32_t> crc32c = ReadAtWithCrc32c(*file, piece.offset_bytes, block);
-    if (!crc32c.ok() || *crc32c != piece.crc32c) return OkStatus();
-    pieces[file_id].push_back(piece);
-  }
-  for (const auto& [file_id, of_file] : pieces) files_[file_id]->AddPieces(of_file);
+  CKPT_ASSIGN_OR_RETURN(const std::optional<PiecesByFile> pieces,
+                        FindRecorded(storage_, directory_, plan_.write, record));
+  if (!pieces) return OkStatus();
+  for (const auto& [file_id, of_file] : *pieces) files_[file_id]->AddPieces(of_file);
   for (std::size_t i = first; i < end; ++i) {
     if (placement_) Place(i, record.items[i - first].extent.size_bytes);
     if (plan_.write.late_bytes) written_[i] = record.items[i - first];
@@ -286,45 +187,6 @@ ItemExtent Execution::Place(std::size_t item, std::uint64_t size_bytes) {
   return extent;
 }
 
-// Gathers, casts and writes the elements of an item, window by window. Returns their zip checksum;
-// 0 if nothing needs it.
-Result<std::uint32_t> Execution::ProducePayload(const WriteItem& item, Worker& worker,
-                                                ItemWriter& writer, TensorInProgress& tensor) {
-  const TargetTensor& target = plan_.write.tensors[item.tensor];
-  const TensorRecipe& recipe = plan_.recipes[item.tensor];
-  const auto& late_bytes = plan_.write.late_bytes;
-  const bool needs_crc32 =
-      plan_.write.framing->needs_crc32() || (late_bytes && late_bytes->uses_crc32);
-  const std::uint64_t source_element = ElementBytes(recipe.source_dtype);
-  const std::uint64_t target_element = ElementBytes(target.dtype);
-  const auto window_elements =
-      static_cast<std::int64_t>(worker.window_bytes / std::max(source_element, target_element));
-  std::uint32_t crc32 = 0;
-  const auto write_window = [&](const Box& window) -> Status {
-    if (options_.stop.stop_requested()) {
-      return Error(ErrorKind::kCancelled, "stopped on request");
-    }
-    const auto count = static_cast<std::uint64_t>(NumElements(window.sizes));
-    CKPT_ASSIGN_OR_RETURN(const ByteSpan gathered,
-                          worker.reader.ReadInOrder(recipe, item.box, window,
-                                                    worker.gathered.First(count * source_element)));
-    ByteSpan payload = gathered;
-    if (recipe.source_dtype != target.dtype) {
-      const MutableByteSpan cast = worker.cast.First(count * target_element);
-      tensor.record.cast_overflows +=
-          CastElements(recipe.source_dtype, gathered, target.dtype, cast);
-      payload = cast;
-    }
-    tensor.hasher.Update(payload);
-    if (needs_crc32) crc32 = Crc32(payload, crc32);
-    CKPT_RETURN_IF_ERROR(writer.Write(payload));
-    Report(target.key, payload.size());
-    return OkStatus();
-  };
-  CKPT_RETURN_IF_ERROR(ForEachBlock(item.box, window_elements, write_window));
-  return crc32;
-}
-
 // `position`: of the item in the plan.
 Status Execution::ProduceItem(std::size_t position, Worker& worker, TensorInProgress& tensor) {
   const WriteItem& item = plan_.write.items[position];
@@ -337,7 +199,8 @@ Status Execution::ProduceItem(std::size_t position, Worker& worker, TensorInProg
   ItemWriter writer(*out, placement_ ? placement_->end_of_file(item.file) : item.offset_bytes,
                     worker.buffers, encoder);
   CKPT_RETURN_IF_ERROR(writer.Write(framing.Head(target, item)));
-  CKPT_ASSIGN_OR_RETURN(const std::uint32_t crc32, ProducePayload(item, worker, writer, tensor));
+  CKPT_ASSIGN_OR_RETURN(const std::uint32_t crc32,
+                        ProducePayload(plan_, item, options_, worker, writer, tensor));
   CKPT_RETURN_IF_ERROR(writer.Write(framing.Tail(target, item, crc32)));
   CKPT_RETURN_IF_ERROR(writer.Finish());
   ItemExtent extent = {.offset_bytes = item.offset_bytes, .size_bytes = writer.size_bytes()};
@@ -374,29 +237,22 @@ Status Execution::WriteTensor(std::size_t tensor, Worker& worker) {
   return OkStatus();
 }
 
-// Reads the items of a tensor where they were written, and compares their bytes with its digest.
+// Compares a tensor's items, where they were written, with its digest.
 Status Execution::ReadBack(std::size_t tensor, Worker& worker) {
-  const TargetTensor& target = plan_.write.tensors[tensor];
-  const bool is_read_later = options_.read_later.contains(tensor);
+  const WrittenFiles files = {.plan = plan_.write, .storage = storage_, .directory = directory_};
+  const std::size_t first = first_item_[tensor];
+  const std::size_t end = first_item_[tensor + 1];
   const MutableByteSpan buffer =
       worker.gathered.First(std::min(kMaxReadBackBytes, worker.window_bytes));
-  Hasher hasher(HashAlgorithm::kXxh3);
-  for (std::size_t i = first_item_[tensor]; i < first_item_[tensor + 1]; ++i) {
-    const WriteItem& item = plan_.write.items[i];
-    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file,
-                          storage_.Open(directory_ / plan_.write.files[item.file].name));
-    const ItemFraming& framing = *plan_.write.framing;
-    Status same = is_read_later ? ReadBackAround(*file, framing, target, item, written_[i], buffer)
-                                : ReadBackItem(*file, framing, target, item, buffer, hasher);
-    if (!same.ok()) return std::move(same).Tensor(target.key);
+  if (options_.read_later.contains(tensor)) {
+    return ReadBackAround(files, first, end, written_, buffer);
   }
-  if (is_read_later) return OkStatus();
-  const std::string actual = hasher.Finish();
+  CKPT_ASSIGN_OR_RETURN(const std::string actual, ReadBackItems(files, first, end, buffer));
   const MutexLock lock(mutex_);
   if (actual == result_.tensor_xxh3[tensor]) return OkStatus();
   return Error(ErrorKind::kValueMismatch, "the result read back is not what was written")
       .File(directory_.string())
-      .Tensor(target.key)
+      .Tensor(plan_.write.tensors[tensor].key)
       .Expected(result_.tensor_xxh3[tensor])
       .Actual(actual);
 }
@@ -404,47 +260,8 @@ Status Execution::ReadBack(std::size_t tensor, Worker& worker) {
 // The same for bytes of the plan that belong to no tensor.
 Status Execution::ReadBack(const std::vector<WriteLiteral>& literals) const {
   if (!options_.reads_back || options_.share || options_.worker) return OkStatus();
-  Bytes buffer(kMinWindowBytes);
-  for (const WriteLiteral& literal : literals) {
-    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file,
-                          storage_.Open(directory_ / plan_.write.files[literal.file].name));
-    CKPT_RETURN_IF_ERROR(ReadBackBytes(*file, literal.offset_bytes, literal.bytes, buffer));
-  }
-  return OkStatus();
-}
-
-// Alternates between writing a batch and reading back one that was written some batches before.
-Status Execution::WriteAndReadBack(const std::vector<Batch>& batches,
-                                   const std::vector<std::unique_ptr<Worker>>& workers,
-                                   const BatchFunction& write) {
-  const std::size_t count = batches.size();
-  const int threads = static_cast<int>(workers.size());
-  const auto is_written = std::make_unique<std::atomic<bool>[]>(count);
-  std::vector<std::uint8_t> is_read(count);  // an element belongs to one task at a time
-  const auto read_back = [&](std::size_t batch, std::size_t worker) -> Status {
-    for (const std::size_t tensor : batches[batch]) {
-      CKPT_RETURN_IF_ERROR(ReadBack(tensor, *workers[worker]));
-    }
-    return OkStatus();
-  };
-  const auto run = [&](std::size_t task, std::size_t worker) -> Status {
-    const std::size_t batch = task / 2;
-    if (task % 2 == 0) {
-      CKPT_RETURN_IF_ERROR(write(batches[batch], worker));
-      is_written[batch].store(true, std::memory_order_release);
-      return OkStatus();
-    }
-    if (batch < workers.size()) return OkStatus();
-    const std::size_t earlier = batch - workers.size();
-    // A large one may still be written.
-    if (!is_written[earlier].load(std::memory_order_acquire)) return OkStatus();
-    is_read[earlier] = 1;
-    return read_back(earlier, worker);
-  };
-  CKPT_RETURN_IF_ERROR(RunTasks(2 * count, threads, options_.stop, run));
-  return RunTasks(count, threads, options_.stop, [&](std::size_t batch, std::size_t worker) {
-    return is_read[batch] != 0 ? OkStatus() : read_back(batch, worker);
-  });
+  return ReadBackLiterals({.plan = plan_.write, .storage = storage_, .directory = directory_},
+                          literals);
 }
 
 Status Execution::WriteTensors() {
@@ -478,7 +295,13 @@ Status Execution::WriteTensors() {
   };
   const std::vector<Batch> batches = CutIntoBatches(plan_, options_.read_in_order, threads);
   if (reads_back) {
-    CKPT_RETURN_IF_ERROR(WriteAndReadBack(batches, workers, write_batch));
+    const auto read_back = [&](const Batch& batch, std::size_t worker) -> Status {
+      for (const std::size_t tensor : batch) {
+        CKPT_RETURN_IF_ERROR(ReadBack(tensor, *workers[worker]));
+      }
+      return OkStatus();
+    };
+    CKPT_RETURN_IF_ERROR(WriteAndReadBack(batches, threads, options_.stop, write_batch, read_back));
   } else {
     CKPT_RETURN_IF_ERROR(RunTasks(batches.size(), static_cast<int>(threads), options_.stop,
                                   [&](std::size_t batch, std::size_t worker) {
@@ -566,7 +389,9 @@ Result<ExecuteResult> Execution::Run() {
   done_.assign(plan_.write.tensors.size(), false);
   std::vector<JournalRecord> records;
   if (!options_.share) {
-    CKPT_ASSIGN_OR_RETURN(records, OpenJournal());
+    CKPT_ASSIGN_OR_RETURN(OpenedJournal opened, OpenJournal(storage_, directory_, plan_, options_));
+    journal_ = std::move(opened.journal);
+    records = std::move(opened.records);
   }
   IndexItems();
   CKPT_RETURN_IF_ERROR(PrepareFiles());

@@ -19,10 +19,10 @@ namespace ckpt {
 // For one thread.
 class NestReader {
  public:
-  // A quarter of `budget_bytes` limits decoded items, an eighth what is widened from other dtypes, and
-  // another eighth, but no more than a cache holds, the reads that serve several runs; each at least
-  // some KiB. What is left, half or more, limits what is read ahead. `copy`: of boxes that are stored
-  // several times (ForEachStoredPart).
+  // A quarter of `budget_bytes` limits decoded items, an eighth what is widened from other dtypes,
+  // and another eighth, but no more than a cache holds, the reads that serve several runs; each at
+  // least some KiB. What is left, half or more, limits what is read ahead. `copy`: of boxes that
+  // are stored several times (ForEachStoredPart).
   NestReader(const CheckpointSource& source, std::uint64_t budget_bytes, std::size_t copy = 0);
 
   // The largest read that serves several runs, under this budget (PlanReads).
@@ -39,16 +39,17 @@ class NestReader {
   // dtype. Errors: those of TensorReader; kInternal if the recipe does not fill the box.
   Status Read(const TensorRecipe& recipe, const Box& box, MutableByteSpan out);
 
-  // The same for a box of `whole`, all of which is asked for in order, as ForEachBlock cuts it. Where
-  // the source lies in another order, as that of a transpose does, the bytes of a box lie scattered
-  // among those of many others. Then the boxes that lie together are read ahead, as far as the
-  // budget allows, so that the source is read about once. Returns the elements: `out`, or where they
-  // lie in what was read ahead, until the next call.
+  // The same for a box of `whole`, all of which is asked for in order, as ForEachBlock cuts it.
+  // Where the source lies in another order, as that of a transpose does, the bytes of a box lie
+  // scattered among those of many others. Then the boxes that lie together are read ahead, as far
+  // as the budget allows, so that the source is read about once. Returns the elements: `out`, or
+  // where they lie in what was read ahead, until the next call.
   Result<ByteSpan> ReadInOrder(const TensorRecipe& recipe, const Box& whole, const Box& box,
                                MutableByteSpan out);
 
-  // The budget with which ReadInOrder reads about every byte of the source once, if `whole` is asked
-  // for in boxes as large as `box`, its first; 0 if any will do. Reads nothing. Errors: kCoverage.
+  // The budget with which ReadInOrder reads about every byte of the source once, if `whole` is
+  // asked for in boxes as large as `box`, its first; 0 if any will do. Reads nothing. Errors:
+  // kCoverage.
   static Result<std::uint64_t> BudgetToReadOnce(const CheckpointSource& source,
                                                 const TensorRecipe& recipe, const Box& whole,
                                                 const Box& box);

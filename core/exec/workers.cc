@@ -1,7 +1,6 @@
 #include "core/exec/workers.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -11,7 +10,9 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.h"
 #include "core/base/name_list.h"
+#include "core/base/text_number.h"
 #include "core/exec/internal/journal.h"
 #include "core/plan/plan_check.h"
 
@@ -33,23 +34,15 @@ std::string NameOf(const WorkerId& worker) {
 
 // Two numbers with `between` them.
 std::optional<WorkerId> ParseNumbers(std::string_view text, std::string_view between) {
-  const auto take = [&](std::int64_t& number) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    const bool is_good = error == std::errc() && text.front() != '-';
-    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-    return is_good;
-  };
-  WorkerId worker;
-  if (text.empty() || !take(worker.number) || !text.starts_with(between)) return std::nullopt;
-  text.remove_prefix(between.size());
-  if (text.empty() || !take(worker.count) || !text.empty()) return std::nullopt;
-  const bool is_one = worker.number < worker.count && worker.count <= kMaxWorkers;
-  return is_one ? std::optional(worker) : std::nullopt;
+  const std::optional<std::uint32_t> number = TakeNumber<std::uint32_t>(text);
+  if (!number || !TakePrefix(between, text)) return std::nullopt;
+  const std::optional<std::uint32_t> count = ParseNumber<std::uint32_t>(text);
+  const bool is_one = count && *number < *count && *count <= kMaxWorkers;
+  return is_one ? std::optional(WorkerId{.number = *number, .count = *count}) : std::nullopt;
 }
 
 std::optional<WorkerId> ParseDirectory(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  return ParseNumbers(name.substr(kPrefix.size()), kOf);
+  return TakePrefix(kPrefix, name) ? ParseNumbers(name, kOf) : std::nullopt;
 }
 
 // What is in a staging directory, which need not exist.
@@ -180,8 +173,8 @@ Result<std::vector<JournalRecord>> TakeRecords(Storage& storage, const Path& sta
   if (progress.is_finished()) return records;
   return Error(ErrorKind::kIncomplete, fmt::format("worker {} has not finished", NameOf(worker)))
       .File(directory.string())
-      .Expected(fmt::format("{} tensors", progress.all))
-      .Actual(fmt::format("{} tensors", progress.written))
+      .Expected(Counted(progress.all, "tensor"))
+      .Actual(Counted(progress.written, "tensor"))
       .Hint("run it again: it goes on where it stopped");
 }
 

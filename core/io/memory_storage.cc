@@ -182,11 +182,17 @@ class MemoryStorage final : public Storage {
     const MutexLock lock(mutex_);
     if (nodes_.contains(Key(to)))
       return ErrnoError(EEXIST, "rename to " + to.string(), from.string());
+    if (!IsDirectory(Parent(Key(to)))) {
+      return ErrnoError(ENOENT, "rename to " + to.string(), from.string());
+    }
     return Move(Key(from), Key(to));
   }
 
   Status Exchange(const Path& a, const Path& b) override {
     const MutexLock lock(mutex_);
+    for (const Path& one : {a, b}) {
+      if (!nodes_.contains(Key(one))) return ErrnoError(ENOENT, "exchange", one.string());
+    }
     const std::string aside = "//exchange";
     CKPT_RETURN_IF_ERROR(Move(Key(a), aside));
     CKPT_RETURN_IF_ERROR(Move(Key(b), Key(a)));

@@ -248,8 +248,11 @@ class PosixWritableFile final : public WritableFile {
     for (int attempts = 0; !bytes.empty();) {
       const std::size_t size = std::min(bytes.size(), kWrittenBytes);
       const ssize_t n = ::pwrite(fd_.get(), bytes.data(), size, static_cast<off_t>(offset));
-      if (n < 0 && IsPause(errno) && ++attempts < kMaxAttempts) continue;
-      if (n < 0) return ErrnoError(errno, "write", name_);
+      const int code = n < 0 ? errno : EIO;
+      if (n <= 0) {
+        if ((n == 0 || IsPause(code)) && ++attempts < kMaxAttempts) continue;
+        return ErrnoError(code, "write", name_);
+      }
       attempts = 0;
       bytes = bytes.subspan(static_cast<std::size_t>(n));
       offset += static_cast<std::uint64_t>(n);

@@ -1,6 +1,10 @@
 #include "core/json/json_reader.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -185,17 +189,29 @@ Result<std::uint64_t> JsonCursor::Uint64() const {
   return node_->unsigned_integer;
 }
 
+// Whether a double holds it.
+template <typename Integer>
+bool IsExact(Integer value) {
+  const std::uint64_t magnitude = std::cmp_less(value, 0) ? -static_cast<std::uint64_t>(value)
+                                                          : static_cast<std::uint64_t>(value);
+  return std::bit_width(magnitude >> std::countr_zero(magnitude | 1ULL << 63)) <=
+         std::numeric_limits<double>::digits;
+}
+
 Result<double> JsonCursor::Double() const {
   switch (node_->kind) {
     case JsonKind::kFloat:
       return node_->number;
     case JsonKind::kInt:
+      if (!IsExact(node_->integer)) break;
       return static_cast<double>(node_->integer);
     case JsonKind::kUint:
+      if (!IsExact(node_->unsigned_integer)) break;
       return static_cast<double>(node_->unsigned_integer);
     default:
-      return WrongKind("number");
+      break;
   }
+  return WrongKind("number that a double holds");
 }
 
 Result<std::string> JsonCursor::Text() const {

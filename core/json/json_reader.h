@@ -36,7 +36,7 @@ class JsonCursor {
   [[nodiscard]] Result<bool> Bool() const;
   [[nodiscard]] Result<std::int64_t> Int64() const;    // refuses fractions and numbers past 63 bits
   [[nodiscard]] Result<std::uint64_t> Uint64() const;  // refuses negative ones too
-  [[nodiscard]] Result<double> Double() const;         // any number
+  [[nodiscard]] Result<double> Double() const;         // exactly this number
   [[nodiscard]] Result<std::string> Text() const;
   [[nodiscard]] Result<std::vector<std::int64_t>> Int64Array() const;
 

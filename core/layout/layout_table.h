@@ -102,9 +102,9 @@ struct StripRule {
   Expr when;
 };
 
-// `extra l from num_hidden_layers counted by KEY`: numbers of an axis, behind those that every model
-// has. The key of the configuration says how many there are. A checkpoint may have none of them
-// whatever the key says.
+// `extra l from num_hidden_layers counted by KEY`: numbers of an axis, behind those that every
+// model has. The key of the configuration says how many there are. A checkpoint may have none of
+// them whatever the key says.
 struct ExtraNumbers {
   std::string axis;
   Expr from;

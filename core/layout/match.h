@@ -34,8 +34,8 @@ struct SourceMatch {
   // Layout tensors (positions in layout.tensors) that are copies of others and present in the
   // checkpoint: they must hold the same bytes.
   std::vector<std::uint32_t> derived_present;
-  // The configuration counts numbers of LayoutTable::extra, and the checkpoint has none: `layout` is
-  // of a model without them.
+  // The configuration counts numbers of LayoutTable::extra, and the checkpoint has none: `layout`
+  // is of a model without them.
   bool lacks_extra = false;
   // Everything that is wrong: in the order of the layout, then of the keys. kMissing,
   // kShapeMismatch, kUnmapped.

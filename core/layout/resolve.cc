@@ -7,11 +7,12 @@
 
 #include <fmt/format.h>
 
-#include "core/base/checked_math.h"
 #include "core/base/quote.h"
+#include "core/layout/internal/axis_numbers.h"
 #include "core/layout/internal/choices.h"
 #include "core/layout/internal/ignore_rules.h"
 #include "core/layout/internal/logical_cover.h"
+#include "core/layout/internal/rule_shape.h"
 
 namespace ckpt::layout {
 namespace {
@@ -19,7 +20,6 @@ namespace {
 // The largest published models have a hundred thousand tensors. A configuration with more than this
 // is wrong.
 constexpr std::int64_t kMaxTensors = 1 << 20;
-constexpr std::int64_t kMaxExtent = std::int64_t{1} << 40;
 
 enum class Presence : std::uint8_t { kAbsent, kPresent, kMixed };
 
@@ -29,17 +29,15 @@ Presence Uniform(const std::vector<bool>& presence) {
   return any ? (all ? Presence::kPresent : Presence::kMixed) : Presence::kAbsent;
 }
 
-// What all tensors of one rule share. The numbers of axes bound by name are still zero.
-struct RuleShape {
-  Dims shape;
-  std::vector<Segment> segments;
-};
-
 class Resolver {
  public:
   Resolver(const LayoutTable& table, const Naming& naming, const Configuration& config,
            const Choices& choices)
-      : table_(table), naming_(naming), config_(config), names_(table.definitions, config_) {
+      : table_(table),
+        naming_(naming),
+        config_(config),
+        names_(table.definitions, config_),
+        axes_(table, naming, names_) {
     // Choices are names like any other. They hide a key of the configuration.
     for (const auto& [name, value] : choices) config_.insert_or_assign(name, Value(value));
     layout_.naming = naming.id;
@@ -55,7 +53,8 @@ class Resolver {
       stripped_ = rule.text;
       layout_.form = rule.reason;
     }
-    CKPT_RETURN_IF_ERROR(ResolveExtra());
+    CKPT_RETURN_IF_ERROR(axes_.ResolveExtra());
+    layout_.has_extra = axes_.has_extra();
     for (const LogicalTensor& logical : table_.logicals) {
       CKPT_ASSIGN_OR_RETURN(ResolvedLogical resolved, ResolveLogical(logical));
       layout_.logicals.push_back(std::move(resolved));
@@ -63,97 +62,19 @@ class Resolver {
     shapes_.resize(naming_.rules.size());
     CKPT_RETURN_IF_ERROR(Expand(0, naming_.rules.size(), 0));
     CKPT_RETURN_IF_ERROR(ProveLogicalCover(
-        layout_, [&](std::string_view axis, std::int64_t extent) { return Named(axis, extent); }));
+        layout_,
+        [&](std::string_view axis, std::int64_t extent) { return axes_.Named(axis, extent); }));
     return std::move(layout_);
   }
 
  private:
-  // Where the extra numbers of the table's axis begin, and what this form calls them.
-  Status ResolveExtra() {
-    if (!table_.extra) return OkStatus();
-    const Expr& from = table_.extra->from;
-    CKPT_ASSIGN_OR_RETURN(const Value first, from.Evaluate(names_));
-    CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(table_.extra->axis));
-    const std::int64_t* const number = first.AsInt();
-    if (number == nullptr || *number < 0 || *number > extent) {
-      return Error(ErrorKind::kBadMetadata, "extra numbers of an axis begin outside it")
-          .Expected(fmt::format("an integer from 0 to {}", extent))
-          .Actual(FormatValue(first))
-          .While(fmt::format("axis {}, with {}", table_.extra->axis, names_.Explain(from)));
-    }
-    first_extra_ = *number;
-    layout_.has_extra = extent > first_extra_;
-    for (const ExtraName& name : naming_.extra_names) {
-      if (name.when) {
-        CKPT_ASSIGN_OR_RETURN(const bool applies, name.when->EvaluateBool(names_));
-        if (!applies) continue;
-      }
-      extra_name_ = &name;
-      break;
-    }
-    return OkStatus();
-  }
-
-  [[nodiscard]] bool IsExtra(std::string_view axis, std::int64_t number) const {
-    return table_.extra && axis == table_.extra->axis && number >= first_extra_;
-  }
-
-  // Of the numbers of an axis, how many this naming has names for, and how many lie along a shape.
-  [[nodiscard]] std::int64_t Named(std::string_view axis, std::int64_t extent) const {
-    return naming_.leaves_out_extra && IsExtra(axis, extent) ? first_extra_ : extent;
-  }
-  [[nodiscard]] std::int64_t Stacked(std::string_view axis, std::int64_t extent) const {
-    return extra_name_ != nullptr && IsExtra(axis, extent) ? first_extra_ : Named(axis, extent);
-  }
-
-  // The number of elements along an axis.
-  Result<std::int64_t> Extent(std::string_view axis) {
-    if (const auto known = extents_.find(axis); known != extents_.end()) return known->second;
-    const AxisExtent& rule = table_.axes.find(axis)->second;
-    const int position = table_.definitions.Find(rule.definition);
-    const Expr& body = table_.definitions.all()[static_cast<std::size_t>(position)].body;
-    const std::string what =
-        fmt::format("dim {} = {}, with {}", axis, body.text(), names_.Explain(body));
-    Result<Value> value = names_.Get(rule.definition);
-    if (!value.ok()) return std::move(value).status().While(what);
-    const std::int64_t* const extent = value->AsInt();
-    if (extent == nullptr || *extent < rule.min) {
-      return Error(ErrorKind::kBadMetadata, "size in the configuration is not valid")
-          .Expected(fmt::format("an integer >= {}", rule.min))
-          .Actual(FormatValue(*value))
-          .While(what);
-    }
-    if (*extent > kMaxExtent) {
-      return Error(ErrorKind::kResource, "size in the configuration is too large")
-          .Expected(fmt::format("at most {}", kMaxExtent))
-          .Actual(FormatValue(*value))
-          .While(what);
-    }
-    const std::vector<std::string> atoms = table_.Atoms(axis);
-    if (atoms.size() > 1) {
-      std::int64_t product = 1;
-      for (const std::string& atom : atoms) {
-        CKPT_ASSIGN_OR_RETURN(const std::int64_t part, Extent(atom));
-        if (!CheckedMul(product, part, &product)) break;
-      }
-      if (product != *extent) {
-        return Error(ErrorKind::kBadMetadata, "the parts of a split axis do not make the whole")
-            .Expected(fmt::format("{}", *extent))
-            .Actual(fmt::format("{}", product))
-            .While(what);
-      }
-    }
-    extents_.emplace(axis, *extent);
-    return *extent;
-  }
-
   Result<ResolvedLogical> ResolveLogical(const LogicalTensor& logical) {
     ResolvedLogical resolved;
     resolved.name = logical.name;
     std::string what = "deciding whether the model has " + logical.name;
     if (logical.when) what += ", with " + names_.Explain(*logical.when);
     if (logical.when_axis) {
-      CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(*logical.when_axis));
+      CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, axes_.Extent(*logical.when_axis));
       if (extent > kMaxTensors) return TooMany(*logical.when_axis, extent);
       for (std::int64_t i = 0; i < extent; ++i) {
         Result<bool> present = logical.when->EvaluateBool(LocalName(names_, *logical.when_axis, i));
@@ -179,7 +100,7 @@ class Resolver {
         resolved.presence_axis = static_cast<int>(resolved.axes.size());
       }
       for (std::string& atom : table_.Atoms(axis)) {
-        CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(atom));
+        CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, axes_.Extent(atom));
         resolved.axes.push_back(std::move(atom));
         resolved.shape.push_back(extent);
       }
@@ -219,9 +140,9 @@ class Resolver {
         ++group_end;
       }
       if (IsAnyPresent(i, group_end)) {
-        CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(axes[depth]));
+        CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, axes_.Extent(axes[depth]));
         if (extent > kMaxTensors) return TooMany(axes[depth], extent);
-        const std::int64_t count = Named(axes[depth], extent);
+        const std::int64_t count = axes_.Named(axes[depth], extent);
         for (std::int64_t number = 0; number < count; ++number) {
           bound_.emplace_back(axes[depth], number);
           CKPT_RETURN_IF_ERROR(Expand(i, group_end, depth + 1));
@@ -277,7 +198,7 @@ class Resolver {
     if (!axis) return Uniform(logical.presence);
     const std::int64_t extent = std::ssize(logical.presence);
     const auto first = logical.presence.begin();
-    return Uniform(std::vector<bool>(first, first + Stacked(*axis, extent)));
+    return Uniform(std::vector<bool>(first, first + axes_.Stacked(*axis, extent)));
   }
 
   Status Emit(std::size_t rule_index) {
@@ -308,7 +229,7 @@ class Resolver {
     }
     if (rule.is_object) return EmitObject(rule);
     if (!shapes_[rule_index]) {
-      Result<RuleShape> shape = ShapeOf(rule);
+      Result<RuleShape> shape = ShapeOf(rule, table_, layout_.logicals, axes_);
       if (!shape.ok()) return std::move(shape).status().Tensor(NameOf(rule));
       shapes_[rule_index] = std::move(shape).value();
     }
@@ -327,8 +248,8 @@ class Resolver {
   Status EmitObject(const TensorRule& rule) {
     ResolvedObject object = {.name = NameOf(rule), .grid = {}};
     for (const DimRule& dim : rule.dims) {
-      CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(dim.front().axis));
-      object.grid.push_back(Stacked(dim.front().axis, extent));
+      CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, axes_.Extent(dim.front().axis));
+      object.grid.push_back(axes_.Stacked(dim.front().axis, extent));
     }
     layout_.objects.push_back(std::move(object));
     return OkStatus();
@@ -347,6 +268,7 @@ class Resolver {
   }
 
   [[nodiscard]] std::string NameOf(const TensorRule& rule) const {
+    const ExtraName* const extra_name = axes_.extra_name();
     std::string name;
     std::string_view behind;  // the number of the part before, in the rule
     for (const NamePart& part : rule.name) {
@@ -359,12 +281,12 @@ class Resolver {
         name += text;
         continue;
       }
-      const bool is_extra = extra_name_ != nullptr && IsExtra(part.axis, bound->second);
+      const bool is_extra = extra_name != nullptr && axes_.IsExtra(part.axis, bound->second);
       const std::string number =
-          std::to_string(bound->second + part.plus - (is_extra ? first_extra_ : 0));
-      if (is_extra && text == extra_name_->before) {
-        name += extra_name_->before_extra + number + extra_name_->behind_extra;
-        behind = extra_name_->behind;
+          std::to_string(bound->second + part.plus - (is_extra ? axes_.first_extra() : 0));
+      if (is_extra && text == extra_name->before) {
+        name += extra_name->before_extra + number + extra_name->behind_extra;
+        behind = extra_name->behind;
       } else {
         name.append(text).append(number);
       }
@@ -373,99 +295,6 @@ class Resolver {
     return name;
   }
 
-  struct AtomPlace {
-    std::string atom;
-    AxisPlace place;
-  };
-  // Where a logical tensor lies along the dim of a direct sum, and its axes that no other slot has.
-  struct SlotPlaces {
-    LogicalId logical;
-    std::int64_t start;
-    std::vector<AtomPlace> atoms;
-  };
-
-  // Adds the atoms of `axis` to those of dim `dim`, the innermost first. `stride`: the elements of
-  // the dim that lie within what was placed before.
-  Status PlaceAxis(std::string_view axis, int dim, std::int64_t& stride,
-                   std::vector<AtomPlace>& places) {
-    const std::vector<std::string> atoms = table_.Atoms(axis);
-    for (auto atom = atoms.rbegin(); atom != atoms.rend(); ++atom) {
-      CKPT_ASSIGN_OR_RETURN(const std::int64_t whole, Extent(*atom));
-      const std::int64_t extent = Stacked(*atom, whole);
-      places.push_back({*atom, {extent, dim, stride, 0}});
-      if (!CheckedMul(stride, extent, &stride)) return Overflow();
-    }
-    return OkStatus();
-  }
-
-  // The same for a direct sum: each slot begins where the one before ends. Empty ones are left out.
-  Status PlaceSum(const std::vector<Slot>& sum, int dim, std::int64_t& stride,
-                  std::vector<SlotPlaces>& slots) {
-    std::int64_t start = 0;
-    for (const Slot& slot : sum) {
-      SlotPlaces placed = {slot.logical, start, {}};
-      std::int64_t end = stride;
-      for (auto axis = slot.axes.rbegin(); axis != slot.axes.rend(); ++axis) {
-        CKPT_RETURN_IF_ERROR(PlaceAxis(*axis, dim, end, placed.atoms));
-      }
-      if (!CheckedAdd(start, end, &start)) return Overflow();
-      if (end > 0) slots.push_back(std::move(placed));
-    }
-    stride = start;
-    return OkStatus();
-  }
-
-  // `sum_dim`: the dim along which `slot` starts. `common`: the atoms of all slots.
-  [[nodiscard]] Segment SegmentOf(const SlotPlaces& slot, const std::vector<AtomPlace>& common,
-                                  std::size_t ndim, int sum_dim) const {
-    Segment segment;
-    segment.logical = slot.logical;
-    segment.origin.assign(ndim, 0);
-    segment.origin[static_cast<std::size_t>(sum_dim)] = slot.start;
-    std::vector<AtomPlace> atoms = slot.atoms;
-    atoms.insert(atoms.end(), common.begin(), common.end());
-    if (slot.logical == kZeros) {
-      for (const AtomPlace& atom : atoms) segment.places.push_back(atom.place);
-      return segment;
-    }
-    const ResolvedLogical& logical = layout_.logicals[slot.logical];
-    for (std::size_t a = 0; a < logical.axes.size(); ++a) {
-      const auto found = std::ranges::find(atoms, logical.axes[a], &AtomPlace::atom);
-      AxisPlace place;
-      place.extent = logical.shape[a];
-      segment.places.push_back(found != atoms.end() ? found->place : place);
-    }
-    return segment;
-  }
-
-  // Computes row-major strides of every factor.
-  Result<RuleShape> ShapeOf(const TensorRule& rule) {
-    RuleShape result;
-    std::vector<AtomPlace> common;
-    std::vector<SlotPlaces> slots;
-    int sum_dim = 0;
-    for (std::size_t d = 0; d < rule.dims.size(); ++d) {
-      const int dim = static_cast<int>(d);
-      std::int64_t stride = 1;
-      for (auto factor = rule.dims[d].rbegin(); factor != rule.dims[d].rend(); ++factor) {
-        if (factor->slots.empty()) {
-          CKPT_RETURN_IF_ERROR(PlaceAxis(factor->axis, dim, stride, common));
-        } else {
-          sum_dim = dim;
-          CKPT_RETURN_IF_ERROR(PlaceSum(factor->slots, dim, stride, slots));
-        }
-      }
-      result.shape.push_back(stride);
-    }
-    CKPT_RETURN_IF_ERROR(CountElements(result.shape).status());
-    if (rule.logical) slots.push_back({*rule.logical, 0, {}});
-    for (const SlotPlaces& slot : slots) {
-      result.segments.push_back(SegmentOf(slot, common, result.shape.size(), sum_dim));
-    }
-    return result;
-  }
-  static Status Overflow() { return Error(ErrorKind::kResource, "shape overflows 63 bits"); }
-
   // Writes the bound numbers into the segments. The number of a split axis becomes the numbers of
   // its atoms.
   Status BindNumbers(ResolvedTensor& tensor) {
@@ -473,7 +302,7 @@ class Resolver {
       const std::vector<std::string> atoms = table_.Atoms(axis);
       std::int64_t rest = number;
       for (auto atom = atoms.rbegin(); atom != atoms.rend(); ++atom) {
-        CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, Extent(*atom));
+        CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, axes_.Extent(*atom));
         for (Segment& segment : tensor.segments) {
           if (segment.logical == kZeros) continue;
           const std::vector<std::string>& axes = layout_.logicals[segment.logical].axes;
@@ -491,11 +320,9 @@ class Resolver {
   const Naming& naming_;
   Configuration config_;
   DefinedNames names_;
-  std::string stripped_;                   // the prefix that names lose
-  std::int64_t first_extra_ = 0;           // of LayoutTable::extra
-  const ExtraName* extra_name_ = nullptr;  // null: extra numbers are named as all others
+  AxisNumbers axes_;
+  std::string stripped_;  // the prefix that names lose
   ResolvedLayout layout_;
-  std::map<std::string, std::int64_t, std::less<>> extents_;
   std::vector<std::optional<RuleShape>> shapes_;  // by rule, computed when needed
   std::vector<std::pair<std::string, std::int64_t>> bound_;
 };

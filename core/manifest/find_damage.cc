@@ -15,7 +15,6 @@ namespace ckpt {
 namespace {
 
 constexpr std::uint64_t kBlocksPerTask = 64;
-constexpr std::uint64_t kMaxTrackerBytes = 4096;
 
 // Consecutive blocks of one file, and what reading them showed.
 struct Task {

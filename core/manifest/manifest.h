@@ -26,6 +26,8 @@ inline constexpr std::string_view kManifestCopyName = "ckptkit-parity.json";
 // (RunRoot::copied_file). Those are the only files outside the directory that a manifest may cover:
 // later saves rewrite them, and a copy of the directory lacks them.
 [[nodiscard]] bool IsTracker(std::string_view name);
+// A tracker names one directory, so a longer text is none.
+inline constexpr std::uint64_t kMaxTrackerBytes = 4096;
 
 // Name of a parity file: this prefix, a number of three digits starting at 0, kParitySuffix.
 inline constexpr std::string_view kParityPrefix = "ckptkit-parity-";

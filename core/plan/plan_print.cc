@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
 
@@ -29,9 +30,9 @@ std::uint64_t PayloadBytes(const WritePlan& plan) {
 }  // namespace
 
 std::string PrintPlan(const ConversionPlan& plan, const CheckpointIndex& source) {
-  std::string out =
-      fmt::format("{} in {} tensors and {} files\n", FormatByteSize(PayloadBytes(plan.write)),
-                  plan.write.tensors.size(), plan.write.files.size());
+  std::string out = fmt::format("{} in {} and {}\n", FormatByteSize(PayloadBytes(plan.write)),
+                                Counted(plan.write.tensors.size(), "tensor"),
+                                Counted(plan.write.files.size(), "file"));
   const bool is_compressed = plan.write.compression.has_value();
   if (is_compressed) {
     out +=

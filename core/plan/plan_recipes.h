@@ -1,4 +1,4 @@
-// From the recipes of the tensors that a writer was asked for to those of the tensors that it writes.
+// From the recipes of the tensors that were asked for to those of the tensors that are written.
 #ifndef CKPT_CORE_PLAN_PLAN_RECIPES_H_
 #define CKPT_CORE_PLAN_PLAN_RECIPES_H_
 
@@ -11,8 +11,8 @@
 
 namespace ckpt {
 
-// Parallel to `plan.tensors`, which may be in another order than `tensors`, and packed. `recipes` is
-// parallel to `tensors`.
+// Parallel to `plan.tensors`, which may be in another order than `tensors`, and packed. `recipes`
+// is parallel to `tensors`.
 //
 // REQUIRES: `tensors` has every tensor of the plan that is not packed, and every part's.
 // Errors: kDtypeMismatch (parts of one tensor are read in different dtypes).

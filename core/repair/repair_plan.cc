@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "core/manifest/verify_manifest.h"
+#include "core/io/storage.h"
 
 namespace ckpt {
 namespace {

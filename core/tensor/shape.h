@@ -2,6 +2,7 @@
 #ifndef CKPT_CORE_TENSOR_SHAPE_H_
 #define CKPT_CORE_TENSOR_SHAPE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -15,6 +16,10 @@ namespace ckpt {
 // One number per dim: a shape, an offset, strides in elements, an index.
 using Dims = std::vector<std::int64_t>;
 using DimsView = std::span<const std::int64_t>;
+
+// The most dims of a tensor in a file. It is torch's limit, whose operations keep dims in a set of
+// 64 bits (ATen/WrapDimUtilsMulti.h).
+inline constexpr std::size_t kMaxDims = 64;
 
 // Product of a shape. Errors: kResource if it overflows 63 bits, kBadMetadata if a dim is negative.
 Result<std::int64_t> CountElements(DimsView shape);

@@ -13,8 +13,8 @@ namespace ckpt {
 
 // A part of a weight as one rank has it.
 struct BufferPart {
-  // The weight's key in the run's format, without the number of a layer; that number, and that of an
-  // expert if experts are stacked, or 0.
+  // The weight's key in the run's format, without the number of a layer; that number, and that of
+  // an expert if experts are stacked, or 0.
   std::string name;
   std::int64_t layer = 0;
   std::int64_t expert = 0;

@@ -103,8 +103,8 @@ struct RunFormat {
   // Key of a trained weight's exact value, beside the weight, in one of the format's forms. Null:
   // the weight itself is exact.
   std::string (*main_weight_key)(std::string_view name, const ChosenForms& forms) = nullptr;
-  // Whether a run here has the rows that pad its vocabulary (`padded_vocab_size`): they take part in
-  // its loss and are trained, so that it goes on as it was with them alone.
+  // Whether a run here has the rows that pad its vocabulary (`padded_vocab_size`): they take part
+  // in its loss and are trained, so that it goes on as it was with them alone.
   bool keeps_padding = false;
 };
 

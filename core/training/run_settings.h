@@ -17,6 +17,14 @@ namespace ckpt {
 inline constexpr std::string_view kOfGroups = "param_groups.";
 inline constexpr std::string_view kOfSchedule = "opt_param_scheduler.";
 
+// How far the run is. These names need no prefix.
+inline constexpr std::string_view kIteration = "iteration";
+inline constexpr std::string_view kSamples = "consumed_train_samples";  // an argument of Megatron's
+inline constexpr std::string_view kOperations = "num_floating_point_operations_so_far";
+
+// What SGD keeps of a parameter. It does not count updates.
+inline constexpr std::string_view kMomentOfSgd = "momentum_buffer";
+
 template <typename T, typename Settings>
 concept PerhapsConst = std::same_as<std::remove_const_t<T>, Settings>;
 
@@ -58,11 +66,10 @@ void VisitSchedule(PerhapsConst<RunSchedule> auto& schedule, auto&& visit) {
   visit("wd_incr_steps", schedule.wd_incr_steps);
 }
 
-// How far the run is. These names need no prefix.
 void VisitProgress(PerhapsConst<TrainingRun> auto& run, auto&& visit) {
-  visit("iteration", run.iteration);
-  visit("consumed_train_samples", run.consumed_samples);
-  visit("num_floating_point_operations_so_far", run.num_floating_point_operations);
+  visit(kIteration, run.iteration);
+  visit(kSamples, run.consumed_samples);
+  visit(kOperations, run.num_floating_point_operations);
 }
 
 }  // namespace ckpt

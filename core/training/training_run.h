@@ -161,7 +161,7 @@ struct StoredRun : OptimizerTensors {
   std::vector<Problem> warnings = {};
   // The same of who stores `run` in its own format: what was taken for granted.
   std::vector<Problem> assumptions = {};
-  // What of the settings of `run` the checkpoint says. The others are defaults, or follow from these.
+  // The settings of `run` that the checkpoint says. The others are defaults, or follow from these.
   SettingNames said = {};
   // Whether Adam's weight decay is decoupled, as its groups say it; nothing: they do not.
   std::optional<bool> decouples_decay = {};

@@ -9,73 +9,27 @@
 
 #include "core/base/checked_math.h"
 #include "core/base/endian.h"
+#include "formats/safetensors/header.h"
+#include "formats/safetensors/stored_dtype.h"
 
 namespace ckpt::dcp {
 namespace {
 
-constexpr std::uint64_t kLengthBytes = 8;
-constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
-
-// safetensors' names of torch's dtypes (docs/formats/safetensors.md); empty where it has none.
-std::string_view SafetensorsName(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-      return "BOOL";
-    case DType::kUint8:
-      return "U8";
-    case DType::kUint16:
-      return "U16";
-    case DType::kUint32:
-      return "U32";
-    case DType::kUint64:
-      return "U64";
-    case DType::kInt8:
-      return "I8";
-    case DType::kInt16:
-      return "I16";
-    case DType::kInt32:
-      return "I32";
-    case DType::kInt64:
-      return "I64";
-    case DType::kFloat16:
-      return "F16";
-    case DType::kBfloat16:
-      return "BF16";
-    case DType::kFloat32:
-      return "F32";
-    case DType::kFloat64:
-      return "F64";
-    case DType::kFloat8E4m3fn:
-      return "F8_E4M3";
-    case DType::kFloat8E5m2:
-      return "F8_E5M2";
-    case DType::kFloat8E4m3fnuz:
-      return "F8_E4M3FNUZ";
-    case DType::kFloat8E5m2fnuz:
-      return "F8_E5M2FNUZ";
-    case DType::kFloat8E8m0fnu:
-      return "F8_E8M0";
-    case DType::kComplex64:
-      return "C64";
-    case DType::kFloat4E2m1fnX2:
-    case DType::kComplex32:
-    case DType::kComplex128:
-      return {};
-  }
-  return {};
-}
+using safetensors::kLengthBytes;
+using safetensors::kMaxHeaderBytes;
 
 // Length of the header that starts at `offset`; nothing if no header can start there.
-std::optional<std::uint64_t> HeaderBytes(const ReadableFile& file, std::uint64_t offset) {
+Result<std::optional<std::uint64_t>> HeaderBytes(const ReadableFile& file, std::uint64_t offset) {
+  constexpr std::optional<std::uint64_t> kNone;
   std::array<std::byte, kLengthBytes + 1> start{};
-  if (!RangeFits(offset, start.size(), file.size_bytes())) return std::nullopt;
-  if (!file.ReadAt(offset, start).ok()) return std::nullopt;
+  if (!RangeFits(offset, start.size(), file.size_bytes())) return kNone;
+  CKPT_RETURN_IF_ERROR(file.ReadAt(offset, start));
   const auto size = LoadLe<std::uint64_t>(start.data());
   if (start[kLengthBytes] != std::byte{'{'} || size > kMaxHeaderBytes ||
       !RangeFits(offset + kLengthBytes, size, file.size_bytes())) {
-    return std::nullopt;
+    return kNone;
   }
-  return size;
+  return std::optional(size);
 }
 
 // The format demands this. Otherwise many keys could share the same bytes, which would then be read
@@ -100,12 +54,13 @@ Status CheckDisjoint(const JsonDocument& header, const std::string& where) {
 
 }  // namespace
 
-bool StartsSafetensorsBlob(const ReadableFile& file, std::uint64_t offset) {
-  return HeaderBytes(file, offset).has_value();
+Result<bool> StartsSafetensorsBlob(const ReadableFile& file, std::uint64_t offset) {
+  CKPT_ASSIGN_OR_RETURN(const std::optional<std::uint64_t> size, HeaderBytes(file, offset));
+  return size.has_value();
 }
 
 Result<SafetensorsBlob> SafetensorsBlob::Open(const ReadableFile& file, std::uint64_t offset) {
-  const std::optional<std::uint64_t> header_bytes = HeaderBytes(file, offset);
+  CKPT_ASSIGN_OR_RETURN(const std::optional<std::uint64_t> header_bytes, HeaderBytes(file, offset));
   if (!header_bytes) {
     return Error(ErrorKind::kBadItem, "not a safetensors blob").File(file.name());
   }
@@ -138,7 +93,8 @@ Result<StoredArray> SafetensorsBlob::Locate(std::shared_ptr<const ReadableFile> 
         .Expected(FormatDims(sizes))
         .Actual(FormatDims(shape));
   }
-  if (stored_dtype != SafetensorsName(dtype)) {
+  const std::optional<safetensors::StoredDType> own = safetensors::FromDType(dtype);
+  if (!own || stored_dtype != safetensors::StoredDTypeName(*own)) {
     return Error(ErrorKind::kDtypeMismatch, "the stored tensor's dtype is not that of the metadata")
         .File(where_)
         .Expected(DTypeName(dtype))

@@ -17,8 +17,8 @@
 
 namespace ckpt::dcp {
 
-// Whether a safetensors header seems to start here; an archive never looks like one.
-[[nodiscard]] bool StartsSafetensorsBlob(const ReadableFile& file, std::uint64_t offset);
+// Whether a safetensors header seems to start here; an archive never looks like one. Errors: kIo.
+Result<bool> StartsSafetensorsBlob(const ReadableFile& file, std::uint64_t offset);
 
 // Where the tensors of one blob lie.
 //

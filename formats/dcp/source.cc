@@ -7,6 +7,7 @@
 
 #include "core/base/checked_math.h"
 #include "core/base/units.h"
+#include "formats/dcp/internal/data_file.h"
 #include "formats/dcp/internal/directory.h"
 #include "formats/pickle/object_json.h"
 #include "formats/torch_save/object_item.h"
@@ -75,6 +76,11 @@ Result<StoredArray> TensorOfItem(const DecodedItem& item, DType dtype, DimsView 
 
 }  // namespace
 
+Source::Source(Storage& storage, const Path& directory)
+    : files_(std::make_unique<FileCache>([&storage, directory](const std::string& name) {
+        return OpenDataFile(storage, directory, name);
+      })) {}
+
 Result<std::unique_ptr<Source>> Source::Open(Storage& storage, const Path& directory) {
   std::unique_ptr<Source> source(new Source(storage, directory));
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> names,
@@ -107,10 +113,9 @@ Result<std::shared_ptr<const ReadableFile>> Source::OpenFor(FileId file, std::ui
     std::call_once(demand_once_, [this] { demand_.emplace(index_); });
     // Every tensor of a blob names the whole blob. Its header is parsed once, and each tensor reads
     // its own part.
-    if (!demand_->IsExcessive(file, opened->size_bytes()) ||
-        StartsSafetensorsBlob(*opened, offset)) {
-      return opened;
-    }
+    if (!demand_->IsExcessive(file, opened->size_bytes())) return opened;
+    CKPT_ASSIGN_OR_RETURN(const bool is_blob, StartsSafetensorsBlob(*opened, offset));
+    if (is_blob) return opened;
     return Error(ErrorKind::kResource, "too many entries share the bytes of this file")
         .File(DescribeRange(opened->name(), offset, size_bytes))
         .Expected("entries of their own bytes, or a few that share them");
@@ -173,13 +178,12 @@ Result<StoredArray> Source::LocateItem(const GlobalTensor& tensor, const Chunk& 
   }
   if (array.ok() && !has_crc) lacks_crc_ = true;
   // Tried only if there is no archive, because this variant is rare.
-  if (!array.ok() && array.status().kind() == ErrorKind::kBadItem &&
-      StartsSafetensorsBlob(*item.file, item.offset_bytes)) {
-    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const SafetensorsBlob> blob, OpenBlob(chunk, item));
-    lacks_crc_ = true;
-    return blob->Locate(item.file, tensor.key, tensor.dtype, sizes);
-  }
-  return array;
+  if (array.ok() || array.status().kind() != ErrorKind::kBadItem) return array;
+  CKPT_ASSIGN_OR_RETURN(const bool is_blob, StartsSafetensorsBlob(*item.file, item.offset_bytes));
+  if (!is_blob) return array;
+  CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const SafetensorsBlob> blob, OpenBlob(chunk, item));
+  lacks_crc_ = true;
+  return blob->Locate(item.file, tensor.key, tensor.dtype, sizes);
 }
 
 Result<StoredArray> Source::Locate(const GlobalTensor& tensor, const Chunk& chunk) const {

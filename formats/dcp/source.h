@@ -13,8 +13,8 @@
 #include "core/base/mutex.h"
 #include "core/checkpoint/entry_map.h"
 #include "core/checkpoint/source.h"
+#include "core/io/file_cache.h"
 #include "core/io/storage.h"
-#include "formats/dcp/file_cache.h"
 #include "formats/dcp/item.h"
 #include "formats/dcp/item_demand.h"
 #include "formats/dcp/metadata.h"
@@ -54,8 +54,7 @@ class Source final : public CheckpointSource {
   [[nodiscard]] const MetadataExtras& extras() const { return extras_; }
 
  private:
-  Source(Storage& storage, const Path& directory)
-      : files_(std::make_unique<FileCache>(storage, directory)) {}
+  Source(Storage& storage, const Path& directory);
 
   // A data file in which [offset, offset + size) was checked to lie.
   Result<std::shared_ptr<const ReadableFile>> OpenFor(FileId file, std::uint64_t offset,

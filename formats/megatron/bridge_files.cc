@@ -13,6 +13,7 @@
 #include "core/checkpoint/add_file.h"
 #include "core/checkpoint/copy_index.h"
 #include "core/checkpoint/view_source.h"
+#include "core/training/run_settings.h"
 #include "core/training/stored_values.h"
 #include "formats/megatron/internal/run_config.h"
 #include "formats/megatron/internal/train_state.h"
@@ -134,7 +135,7 @@ Result<Configuration> ReadBridgeArgs(const CheckpointSource& source) {
     if (const auto found = state.find(name); found != state.end()) args.insert(*found);
   }
   if (const auto found = state.find(kTrainStateOperations); found != state.end()) {
-    args["num_floating_point_operations_so_far"] = found->second;
+    args[std::string(kOperations)] = found->second;
   }
   return args;
 }

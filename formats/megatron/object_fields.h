@@ -35,7 +35,7 @@ struct AddFields {
 
 [[nodiscard]] std::vector<ObjectField> ScheduleFields(const RunSchedule& schedule);
 
-// What stands behind a prefix in the keys of entries, which are sorted by them: names without a dot.
+// What stands behind a prefix in the keys of entries, sorted by key: names without a dot.
 template <typename Entry>
 std::vector<std::string> NamesBehind(std::string_view prefix, std::span<const Entry> entries) {
   std::vector<std::string> names;

@@ -20,7 +20,7 @@ using NamedValues = std::vector<std::pair<std::string, layout::Value>>;
 void WriteValue(const layout::Value& value, pickle::PickleWriter& pickle);
 // A tuple.
 void WriteValue(const std::array<double, 2>& pair, pickle::PickleWriter& pickle);
-// An `argparse.Namespace`; the names of dtypes as dtypes of torch where Megatron's arguments are these.
+// An `argparse.Namespace`. Where Megatron's argument is a dtype, its name becomes torch's dtype.
 void WriteNamespace(const NamedValues& members, pickle::PickleWriter& pickle);
 
 // Writes the settings that it visits (run_settings.h) as entries of a dictionary.

@@ -1,13 +1,15 @@
 #include "formats/megatron/root.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
+#include "core/base/text_number.h"
+#include "core/base/trimmed.h"
 #include "core/io/staging_name.h"
 #include "core/json/json_reader.h"
+#include "core/manifest/manifest.h"
 #include "formats/megatron/bridge_files.h"
 #include "formats/megatron/internal/train_state.h"
 
@@ -16,14 +18,6 @@ namespace {
 
 constexpr std::string_view kIterationPrefix = "iter_";
 constexpr std::string_view kRemovedSuffix = ".ckptkit-removed";
-constexpr std::uint64_t kMaxTrackerBytes = 4096;
-
-std::string_view Trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
-  const std::size_t begin = text.find_first_not_of(kBlank);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
 
 bool IsTrackerText(std::string_view text) {
   const std::string_view word = Trimmed(text);
@@ -56,12 +50,9 @@ std::string IterationName(std::int64_t iteration) {
 }
 
 std::optional<std::int64_t> NumberAfter(std::string_view prefix, std::string_view name) {
-  if (!name.starts_with(prefix)) return std::nullopt;
-  const std::string_view digits = name.substr(prefix.size());
-  std::int64_t value = 0;
-  const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  const bool is_number = code == std::errc() && end == digits.data() + digits.size();
-  return is_number && value >= 0 ? std::optional(value) : std::nullopt;
+  if (!TakePrefix(prefix, name)) return std::nullopt;
+  const std::optional<std::int64_t> number = ParseNumber<std::int64_t>(name);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 std::optional<std::int64_t> IterationOf(std::string_view name) {

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/base/warning.h"
-#include "core/checkpoint/index.h"
 #include "core/tensor/dtype.h"
 
 namespace ckpt::pickle {

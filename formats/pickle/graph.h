@@ -104,8 +104,8 @@ class Graph {
 
   // Whether the node is the global `module.name`.
   [[nodiscard]] bool IsGlobal(NodeId node, std::string_view module, std::string_view name) const;
-  // "module.name" of a kGlobal, of the callable of a kCall or kInstance; else empty. A callable that
-  // is getattr(module.name, "inner") is "module.name.inner".
+  // "module.name" of a kGlobal, of the callable of a kCall or kInstance; else empty. A callable
+  // that is getattr(module.name, "inner") is "module.name.inner".
   [[nodiscard]] std::string QualifiedName(NodeId node) const;
   // The value of a text key of a kDict, the last one as in Python; kNoNode if absent.
   [[nodiscard]] NodeId Find(NodeId dict, std::string_view key) const;

@@ -1,7 +1,6 @@
 #include "formats/pickle/reader.h"
 
 #include <bit>
-#include <charconv>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 
 #include "core/base/endian.h"
 #include "core/base/quote.h"
+#include "core/base/text_number.h"
 #include "formats/pickle/internal/machine.h"
 #include "formats/pickle/internal/text.h"
 #include "formats/pickle/opcodes.h"
@@ -109,12 +109,8 @@ bool Reader::Decimal(std::string_view line) {
 }
 
 bool Reader::FloatLine(std::string_view line) {
-  double value = 0;
-  const auto [rest, code] = std::from_chars(line.data(), line.data() + line.size(), value);
-  if (code != std::errc() || rest != line.data() + line.size()) {
-    return Malformed("a float that is not a number");
-  }
-  return machine_.PushFloat(value);
+  const std::optional<double> value = ParseNumber<double>(line);
+  return value ? machine_.PushFloat(*value) : Malformed("a float that is not a number");
 }
 
 // Opcodes with text arguments: protocol 0, and names.
@@ -145,12 +141,11 @@ bool Reader::StepText(Op op) {
       return text ? machine_.PushText(NodeKind::kText, *text) : Malformed("a malformed \\u escape");
     }
     default: {  // kGet, kPut
-      std::uint64_t slot = 0;
-      const auto [rest, code] = std::from_chars(line.data(), line.data() + line.size(), slot);
-      if (code != std::errc() || rest != line.data() + line.size() || slot > bytes_.size()) {
+      const std::optional<std::uint64_t> slot = ParseNumber<std::uint64_t>(line);
+      if (!slot || *slot > bytes_.size()) {
         return Malformed("a pickle memo slot that is not a number");
       }
-      return op == Op::kGet ? Recall(slot) : machine_.Remember(slot);
+      return op == Op::kGet ? Recall(*slot) : machine_.Remember(*slot);
     }
   }
 }

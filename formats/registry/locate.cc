@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
+#include "core/base/trimmed.h"
 #include "formats/megatron/bridge_files.h"
 #include "formats/megatron/root.h"
 #include "formats/safetensors/header.h"
@@ -24,13 +25,6 @@ constexpr std::uint64_t kMaxRevisionBytes = 4096;
 bool Contains(const std::vector<DirectoryEntry>& entries, std::string_view name) {
   return std::any_of(entries.begin(), entries.end(),
                      [&](const DirectoryEntry& entry) { return entry.name == name; });
-}
-
-std::string_view Trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
-  const std::size_t begin = text.find_first_not_of(kBlank);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
 CheckpointLocation InDirectory(const Path& directory) {

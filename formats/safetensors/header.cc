@@ -12,13 +12,12 @@
 #include "core/base/quote.h"
 #include "core/io/git_lfs_pointer.h"
 #include "core/json/json_scanner.h"
+#include "core/tensor/shape.h"
 
 namespace ckpt::safetensors {
 namespace {
 
 constexpr std::string_view kMetadataKey = "__metadata__";
-// torch's limit.
-constexpr std::size_t kMaxDims = 64;
 
 TextPairs ScanMetadata(JsonScanner& scan) {
   TextPairs pairs;
@@ -35,7 +34,9 @@ TextPairs ScanMetadata(JsonScanner& scan) {
 Dims ScanShape(JsonScanner& scan) {
   Dims shape;
   for (scan.BeginArray(); scan.NextItem();) {
-    if (shape.size() == kMaxDims) scan.Fail(ErrorKind::kResource, "shape has more than 64 dims");
+    if (shape.size() == kMaxDims) {
+      scan.Fail(ErrorKind::kResource, fmt::format("shape has more than {} dims", kMaxDims));
+    }
     if (scan.Peek() == JsonKind::kInt) scan.Fail(ErrorKind::kBadMetadata, "negative size");
     shape.push_back(scan.Int());
   }

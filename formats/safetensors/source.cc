@@ -11,9 +11,6 @@
 namespace ckpt::safetensors {
 namespace {
 
-// A process has few descriptors. With more files than this, a file is opened for each read.
-constexpr std::size_t kMaxOpenFiles = 256;
-
 ShardLayout LayoutOf(const LoadedShard& shard) {
   std::vector<const TensorEntry*> by_offset;
   for (const TensorEntry& entry : shard.header.tensors) by_offset.push_back(&entry);
@@ -27,6 +24,12 @@ ShardLayout LayoutOf(const LoadedShard& shard) {
 }
 
 }  // namespace
+
+SafetensorsSource::SafetensorsSource(Storage& storage, Path directory)
+    : directory_(std::move(directory)),
+      files_([&storage, directory = directory_](const std::string& name) {
+        return storage.Open(directory / name);
+      }) {}
 
 Result<std::unique_ptr<SafetensorsSource>> SafetensorsSource::Open(Storage& storage,
                                                                    const Path& path) {
@@ -45,8 +48,8 @@ Result<std::unique_ptr<SafetensorsSource>> SafetensorsSource::Open(Storage& stor
   std::vector<LoadedShard> shards;
   Status failures;
   for (const std::string& name : files.shards) {
-    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file,
-                          storage.Open(source->directory_ / name));
+    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file,
+                          source->files_.Open(name));
     Result<Header> header = ReadHeader(*file);
     if (!header.ok()) {
       failures.Add(std::move(header).status());
@@ -58,8 +61,6 @@ Result<std::unique_ptr<SafetensorsSource>> SafetensorsSource::Open(Storage& stor
     }
     source->shards_.push_back(LayoutOf(shard));
     shards.push_back(std::move(shard));
-    source->open_files_.push_back(source->open_files_.size() < kMaxOpenFiles ? std::move(file)
-                                                                             : nullptr);
   }
   if (!failures.ok()) return failures;
   for (Note& note : NotesOf(shards)) source->notes_.emplace(note.key, std::move(note.text));
@@ -68,11 +69,10 @@ Result<std::unique_ptr<SafetensorsSource>> SafetensorsSource::Open(Storage& stor
 }
 
 Result<std::shared_ptr<const ReadableFile>> SafetensorsSource::OpenFile(FileId file) const {
-  if (open_files_[file] != nullptr) return open_files_[file];
-  const Path path = directory_ / index_.files()[file];
-  Result<std::shared_ptr<const ReadableFile>> opened = storage_->Open(path);
+  const std::string& name = index_.files()[file];
+  Result<std::shared_ptr<const ReadableFile>> opened = files_.Open(name);
   if (!opened.ok() && opened.status().kind() == ErrorKind::kNotFound) {
-    return Error(ErrorKind::kMissingFile, "file has gone").File(path.string());
+    return Error(ErrorKind::kMissingFile, "file has gone").File((directory_ / name).string());
   }
   return opened;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/checkpoint/source.h"
+#include "core/io/file_cache.h"
 #include "core/io/storage.h"
 #include "formats/safetensors/header.h"
 
@@ -50,19 +51,16 @@ class SafetensorsSource final : public CheckpointSource {
   [[nodiscard]] const std::string& index_name() const { return index_name_; }
 
  private:
-  SafetensorsSource(Storage& storage, Path directory)
-      : storage_(&storage), directory_(std::move(directory)) {}
+  SafetensorsSource(Storage& storage, Path directory);
 
   [[nodiscard]] Result<std::shared_ptr<const ReadableFile>> OpenFile(FileId file) const;
 
-  Storage* storage_;
   Path directory_;
   CheckpointIndex index_;
   std::vector<ShardLayout> shards_;
   std::string index_name_;
   std::map<std::string, std::string> notes_;  // texts by key
-  // By FileId; nullptr past the number of files that are kept open.
-  std::vector<std::shared_ptr<const ReadableFile>> open_files_;
+  mutable FileCache files_;
 };
 
 // The same as an interface.

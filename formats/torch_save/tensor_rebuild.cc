@@ -12,6 +12,7 @@
 #include "core/base/checked_math.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
+#include "core/tensor/shape.h"
 #include "formats/torch_save/internal/distributed_tensor.h"
 #include "formats/torch_save/internal/persistent_storage.h"
 
@@ -25,7 +26,6 @@ using pickle::NodeKind;
 
 // How many calls may stand around a tensor. torch uses two: a parameter around a subclass.
 constexpr int kMaxWrappers = 8;
-constexpr std::size_t kMaxDims = 64;           // torch's own limit
 constexpr std::size_t kMaxMetadataItems = 16;  // "conj", "neg", and what devices add
 constexpr std::size_t kStateArg = 3;           // of the wrappers that have one
 // Attributes whose assignment changes the elements of a tensor.

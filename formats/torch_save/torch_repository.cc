@@ -1,7 +1,6 @@
 #include "formats/torch_save/torch_repository.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>

@@ -22,8 +22,8 @@ inline constexpr std::string_view kTorchIndexName = "pytorch_model.bin.index.jso
 inline constexpr std::string_view kTorchAdapterName = "adapter_model.bin";
 
 // The tensors of all its files, as each file names them (TorchSaveSource); of those that the index
-// gives to a file, only that one's. As in Transformers, `pytorch_model.bin` goes before an index; an
-// adapter goes behind both.
+// gives to a file, only that one's. As in Transformers, `pytorch_model.bin` goes before an index;
+// an adapter goes behind both.
 //
 // Thread-safety: const methods may run concurrently.
 class TorchRepositorySource final : public CheckpointSource {

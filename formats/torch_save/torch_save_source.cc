@@ -150,12 +150,62 @@ Result<std::unique_ptr<TorchSaveSource>> TorchSaveSource::Open(Storage& storage,
   return source;
 }
 
+// What is kept from one entry to the next.
+struct TorchSaveSource::Listing {
+  Listing(const ReadableFile& content, const std::string& file_name)
+      : file(builder.AddFile(file_name)),
+        encoding(builder.AddEncoding("torch_save")),
+        sum(content, "the file is far too small for its tensors") {}
+
+  IndexBuilder builder;
+  const FileId file;
+  const EncodingId encoding;
+  torch_save::TensorSum sum;
+  std::unordered_set<std::string> seen;
+  std::unordered_set<std::string> warned_of;  // calls for which a warning was given
+  bool all_are_listed = true;                 // else there is an error for it
+};
+
+Status TorchSaveSource::AddEntry(const NamedNode& named, Listing& listing) {
+  if (!listing.seen.insert(named.key).second) {
+    listing.builder.AddProblems(Error(ErrorKind::kBadMetadata, "two entries have the same path")
+                                    .File(container_.file->name())
+                                    .Tensor(named.key));
+    return OkStatus();
+  }
+  if (named.form == TensorForm::kNone && !named.is_value) {
+    Problem warning = WarnOfCall(container_, named);
+    listing.warned_of.insert(warning.actual);
+    listing.builder.AddProblem(std::move(warning));
+  }
+  if (named.form != TensorForm::kDense) {
+    listing.builder.AddObject(
+        {.key = named.key, .file = listing.file, .encoding = listing.encoding});
+    objects_.emplace(named.key, named.node);
+    if (named.is_value) values_.insert(named.node);
+    return OkStatus();
+  }
+  Result<RebuiltTensor> tensor = torch_save::RebuildTensor(container_, named.node);
+  if (!tensor.ok()) {
+    listing.all_are_listed = false;
+    listing.builder.AddProblems(
+        std::move(tensor).status().File(container_.file->name()).Tensor(named.key));
+    return OkStatus();
+  }
+  CKPT_RETURN_IF_ERROR(listing.sum.Add(*tensor));
+  const StorageExtent& storage = *tensor->storage;
+  listing.builder.AddTensor(named.key, tensor->array.dtype, tensor->shape);
+  listing.builder.AddChunk(WholeBox(tensor->shape), listing.file, listing.encoding,
+                           storage.offset_bytes, storage.size_bytes);
+  tensors_.emplace(named.key, *std::move(tensor));
+  return OkStatus();
+}
+
 Status TorchSaveSource::BuildIndex(const std::string& file_name) {
   CKPT_ASSIGN_OR_RETURN(const torch_save::Entries found,
                         FindEntries(container_.pickle.graph, container_.pickle.root, whole_));
-  IndexBuilder builder;
-  const FileId file = builder.AddFile(file_name);
-  const EncodingId encoding = builder.AddEncoding("torch_save");
+  Listing listing(*container_.file, file_name);
+  IndexBuilder& builder = listing.builder;
   for (const Problem& warning : container_.warnings) builder.AddProblem(warning);
   if (!found.has_values) {
     builder.AddProblem(Warning(ErrorKind::kResource,
@@ -166,51 +216,16 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
     if (storage.crc32) protection_ = Protection::kCrc32;
   }
 
-  bool all_are_listed = true;
-  std::unordered_set<std::string> seen;
-  std::unordered_set<std::string> warned_of;  // calls for which a warning was given
-  torch_save::TensorSum listed(*container_.file, "the file is far too small for its tensors");
-  for (const NamedNode& named : found.list) {
-    if (!seen.insert(named.key).second) {
-      builder.AddProblems(Error(ErrorKind::kBadMetadata, "two entries have the same path")
-                              .File(container_.file->name())
-                              .Tensor(named.key));
-      continue;
-    }
-    if (named.form == TensorForm::kNone && !named.is_value) {
-      Problem warning = WarnOfCall(container_, named);
-      warned_of.insert(warning.actual);
-      builder.AddProblem(std::move(warning));
-    }
-    if (named.form != TensorForm::kDense) {
-      builder.AddObject({.key = named.key, .file = file, .encoding = encoding});
-      objects_.emplace(named.key, named.node);
-      if (named.is_value) values_.insert(named.node);
-      continue;
-    }
-    Result<RebuiltTensor> tensor = torch_save::RebuildTensor(container_, named.node);
-    if (!tensor.ok()) {
-      all_are_listed = false;
-      builder.AddProblems(
-          std::move(tensor).status().File(container_.file->name()).Tensor(named.key));
-      continue;
-    }
-    CKPT_RETURN_IF_ERROR(listed.Add(*tensor));
-    const StorageExtent& storage = *tensor->storage;
-    builder.AddTensor(named.key, tensor->array.dtype, tensor->shape);
-    builder.AddChunk(WholeBox(tensor->shape), file, encoding, storage.offset_bytes,
-                     storage.size_bytes);
-    tensors_.emplace(named.key, *std::move(tensor));
-  }
-  if (all_are_listed) {  // else there is an error for it
+  for (const NamedNode& named : found.list) CKPT_RETURN_IF_ERROR(AddEntry(named, listing));
+  if (listing.all_are_listed) {
     const auto make = [&](const std::string& key) {
-      return ObjectEntry{.key = key, .file = file, .encoding = encoding};
+      return ObjectEntry{.key = key, .file = listing.file, .encoding = listing.encoding};
     };
     CKPT_RETURN_IF_ERROR(NameHidden(make, builder));
   }
   for (Problem& warning :
        pickle::WarnAboutCalls(container_.pickle.graph, container_.file->name())) {
-    if (!warned_of.contains(warning.actual)) builder.AddProblem(std::move(warning));
+    if (!listing.warned_of.contains(warning.actual)) builder.AddProblem(std::move(warning));
   }
   CKPT_ASSIGN_OR_RETURN(index_, builder.Build());
   return OkStatus();

@@ -23,8 +23,12 @@
 
 namespace ckpt {
 
-// What one rank's file has of a tensor: all of it, or a part of a distributed one (torch's DTensor or
-// ShardedTensor). The lists are by dim of a DTensor's mesh; empty for another tensor.
+namespace torch_save {
+struct NamedNode;  // internal/entry_walk.h
+}  // namespace torch_save
+
+// What one rank's file has of a tensor: all of it, or a part of a distributed one (torch's DTensor
+// or ShardedTensor). The lists are by dim of a DTensor's mesh; empty for another tensor.
 struct RankPart {
   std::string key;
   Dims shape;                                         // of the whole tensor
@@ -67,8 +71,9 @@ class TorchSaveSource final : public CheckpointSource {
   [[nodiscard]] Protection protection() const override { return protection_; }
 
   // Every tensor whose key begins with `prefix`, for readers of the files of all ranks. (In the
-  // index, parts are objects.) Of a ShardedTensor a rank may have no part, or several. Valid as long as this object. Errors, of all tensors at once: those
-  // of RebuildTensor, kUnsupported (a placement that is not read, no plain array), kBadItem.
+  // index, parts are objects.) Of a ShardedTensor a rank may have no part, or several. Valid as
+  // long as this object. Errors, of all tensors at once: those of RebuildTensor, kUnsupported (a
+  // placement that is not read, no plain array), kBadItem.
   [[nodiscard]] Result<std::vector<RankPart>> RankParts(std::string_view prefix = {}) const;
   // As Locate, of RankPart::local or a part of it.
   [[nodiscard]] Result<StoredArray> LocatePart(const torch_save::RebuiltTensor& local) const;
@@ -80,7 +85,11 @@ class TorchSaveSource final : public CheckpointSource {
 
   explicit TorchSaveSource(torch_save::TorchContainer container);
 
+  struct Listing;
+
   Status BuildIndex(const std::string& file_name);
+  // Adds an entry of the pickle to the index. Errors: kResource.
+  Status AddEntry(const torch_save::NamedNode& named, Listing& listing);
   // Those of the tensors of the index.
   [[nodiscard]] Storages ListedStorages() const;
   // Those that the pickle uses, but no tensor of the index.

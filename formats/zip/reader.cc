@@ -12,7 +12,6 @@
 #include "core/base/hash.h"
 #include "core/base/units.h"
 #include "core/base/warning.h"
-#include "core/checkpoint/index.h"
 #include "core/io/range_crc.h"
 #include "formats/zip/internal/format.h"
 

@@ -3,8 +3,8 @@
 
     bench_compress.py --bin build/release/bin [--gb 1] [--runs 5] [--work DIR]
 
-Run with a Python that has torch. Both sides use every core, write their files and end with fsync. Without the proof: the command makes none. Prints one
-JSON document; `ratio` is the median over the rounds of the command's time over ours.
+Run with a Python that has torch. Both sides use every core, write their files and end with fsync. Without the proof: the command makes none. Ceilings: the command
+without a result (compression alone), and `dd` of as many bytes as it writes. Prints one JSON document; `ratio` is the median over the rounds of the command's time over ours.
 """
 import argparse
 import json
@@ -39,11 +39,20 @@ def main():
             out.mkdir()
             return measure.run(["sh", "-c", 'out=$1; shift; zstd -q -3 -T0 --output-dir-flat "$out" "$@" && sync "$out"/*', "sh", out, *shards])
 
-        sides = {"ours": ours, "zstd": command}
+        def compression(out):
+            out.mkdir()
+            return measure.run(["sh", "-c", 'zstd -q -3 -T0 -c "$@" >/dev/null', "sh", *shards])
+
+        def write(out):
+            out.mkdir()
+            return measure.write(out / "zeros", size["zstd"])
+
+        sides = {"zstd": command, "ours": ours, "compression": compression, "write": write}
         runs = {name: [] for name in sides}
         size = {}
         for i in range(args.runs + 1):  # the first round warms up and is not counted
-            for name in sorted(sides, reverse=i % 2 == 1):
+            order = list(sides)[i % 2:] + list(sides)[:i % 2]
+            for name in order:
                 out = scratch / "out"
                 taken = sides[name](out)
                 size[name] = measure.size_below(out)

@@ -6,7 +6,8 @@
 Run with the Python of `tools/dev/venv hdf5`. `write`: one HDF5 file of the same tensors, synced; h5py writes arrays that it views in the
 mapped source. `write zstd`: the same in chunks of 16 MiB by the zstd filter, level 3. `read`: every tensor once, `ckpt-inspect
 digest` (hash included) and h5py into new arrays. `link`: `to-hdf5 --link` and nothing beside it. Ceilings: `cp` with fsync, and `cat`. Whole
-processes in turn; for h5py the work alone, without imports. The files lie in the page cache. Prints one JSON document.
+processes in turn; for h5py the work alone, without imports. The files lie in the page cache. `write zstd` has two more: the `zstd` command
+without a result (compression alone, `-3 -T0`), and `dd` of as many bytes as it writes. Prints one JSON document.
 """
 import argparse
 import json
@@ -91,6 +92,8 @@ def main():
             "write, cp and fsync": lambda: measure.run(["sh", "-c", f"cp {source} {target} && sync {target}"]),
             "write zstd": lambda: measure.run([*convert, target, "--no-verify", "--compress", "zstd:3"]),
             "write zstd, h5py": lambda: peer("zstd", source, target),
+            "write zstd, compression alone": lambda: measure.run(["sh", "-c", 'zstd -q -3 -T0 -c "$1" >/dev/null', "sh", source]),
+            "write zstd, dd and fsync": lambda: measure.write(target, sizes["write zstd"]),
             "link": lambda: measure.run([*convert, target, "--link"]),
             "read and digest": lambda: measure.run([args.bin / "ckpt-inspect", "digest", kept]),
             "read, h5py": lambda: peer("read", source, kept),

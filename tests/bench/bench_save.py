@@ -64,8 +64,7 @@ def dcp_save(folder, size, threads, saves):
 
 def write(folder, size):
     folder.mkdir()
-    return [measure.run(["dd", "if=/dev/zero", f"of={folder / 'zeros'}", "bs=1M", f"count={max(1, size >> 20)}", "conv=fsync",
-                         "status=none"]).seconds]
+    return [measure.write(folder / "zeros", size).seconds]
 
 
 def main():

@@ -33,6 +33,11 @@ def run(command, stdout=subprocess.DEVNULL):
         return Run(seconds, usage.ru_utime + usage.ru_stime, int(peak.read().split()[-1]) * 1024)
 
 
+def write(path, size, *flags):
+    """A ceiling: `dd` of about `size` bytes of zeros (whole MiB) to `path`, with fsync."""
+    return run(["dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={max(1, round(size / 2**20))}", "conv=fsync", "status=none", *flags])
+
+
 def files_below(folder):
     return [path for path in folder.rglob("*") if path.is_file()]
 

@@ -1,4 +1,4 @@
-// What sums and maxima over ranks are: in which order they are formed, and how often they are rounded.
+// Sums and maxima over ranks: in which order they are formed, and how often they are rounded.
 #ifndef CKPT_TESTS_CONFORMANCE_REDUCTIONS_SUITE_H_
 #define CKPT_TESTS_CONFORMANCE_REDUCTIONS_SUITE_H_
 

@@ -4,6 +4,7 @@ import dataclasses
 import pickle_bytes as p
 import zip_bytes as z
 from corpus_case import Group, Outcome, damaged, error, refused, warning
+from verl_cases import dtensor
 
 group = Group("mp_rank")
 CASES = group.cases
@@ -123,6 +124,10 @@ group.add("part-no-dims", "parts of no dim", job(tensors={COLUMNS: ()}),
           damaged("shape_mismatch", "", tensor=MODEL + COLUMNS, also=(uncovered(COLUMNS),)))
 group.add("part-overflow", "parts whose whole overflows", job(tensors={ROWS: p.tensor((1 << 62, 1), "0", elements=4, stride=(0, 0))}),
           refused("resource", "overflows", tensor=MODEL + ROWS, file=RANKS[0], also=(error("resource", "overflows", tensor=MODEL + ROWS, file=RANKS[1]),)))
+group.add("part-of-dtensor", "a rank's part of a tensor that data-parallel ranks divide",
+          job(tensors={ROWS: dtensor((4, 4), p.tensor((2, 4), "1", elements=8), [0])}),
+          refused("unsupported", "data-parallel ranks divide the tensor", tensor=MODEL + ROWS, file=RANKS[0],
+                  also=(error("unsupported", "data-parallel ranks divide the tensor", tensor=MODEL + ROWS, file=RANKS[1]),)))
 group.add("name-unknown", "a name that nobody knows", job(tensors={"decoder.layers.0.ghost.weight": (4,)}),
           damaged("unsupported", "how tensor-parallel ranks divide", tensor=MODEL + "decoder.layers.0.ghost.weight", also=(uncovered("decoder.layers.0.ghost.weight"),)))
 group.add("layer-gap", "a layer behind a gap", job(tensors={"decoder.layers.5.input_layernorm.weight": (4,)}), refused("bad_metadata", "another number of layers"))

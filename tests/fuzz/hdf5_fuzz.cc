@@ -1,4 +1,4 @@
-// Any bytes as a HDF5 file, with the elements and objects of what it accepts.
+// Any bytes as an HDF5 file, with the elements and objects of what it accepts.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
 // Any bytes as the buffers of a distributed optimizer, beside the models of two tensor ranks.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,14 +14,16 @@
 #include "tests/fuzz/read_everything.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using ckpt::mp_rank::EncodeRunFile;
+  using ckpt::mp_rank::ParametersOfRank;
+  static const std::array<ckpt::Bytes, 2> models = {EncodeRunFile(ParametersOfRank(0), {}),
+                                                    EncodeRunFile(ParametersOfRank(1), {})};
   const auto bytes = std::as_bytes(std::span(data, size));
   const auto storage = ckpt::MakeMemoryStorage();
-  for (int rank = 0; rank < 2; ++rank) {
+  for (std::size_t rank = 0; rank < models.size(); ++rank) {
     const ckpt::Path directory = ckpt::Path("/c") / fmt::format("mp_rank_{:02}", rank);
-    const ckpt::Bytes model =
-        ckpt::mp_rank::EncodeRunFile(ckpt::mp_rank::ParametersOfRank(rank), {});
     CKPT_CHECK(storage->MakeDirectories(directory).ok());
-    CKPT_CHECK(ckpt::WriteSmallFile(*storage, directory / "model_optim_rng.pt", model).ok());
+    CKPT_CHECK(ckpt::WriteSmallFile(*storage, directory / "model_optim_rng.pt", models[rank]).ok());
     CKPT_CHECK(ckpt::WriteSmallFile(*storage, directory / "distrib_optim.pt", bytes).ok());
   }
   const auto source = ckpt::mp_rank::OpenSource(*storage, "/c");

@@ -1,6 +1,7 @@
 #include "tests/hygiene/layering.h"
 
 #include <algorithm>
+#include <fstream>
 #include <sstream>
 #include <utility>
 
@@ -44,6 +45,13 @@ std::vector<std::string> Split(std::string_view text, char separator) {
 }
 
 }  // namespace
+
+std::string Manifest() {
+  std::ifstream in(CKPT_BINARY_DIR "/layering.txt");
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
 
 Layering ParseLayering(std::string_view manifest) {
   const std::vector<std::string> lines = Split(manifest, '\n');

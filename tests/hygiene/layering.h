@@ -24,7 +24,8 @@ struct FolderEdges {
 };
 using Layering = std::map<std::string, FolderEdges>;
 
-// Parses the manifest that ckpt_write_layering_manifest writes.
+// What ckpt_write_layering_manifest wrote for this build.
+std::string Manifest();
 Layering ParseLayering(std::string_view manifest);
 
 // "path:line: includes … but <folder> declares no edge to <folder>", one for each wrong include.

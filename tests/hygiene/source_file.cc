@@ -41,6 +41,10 @@ std::vector<SourceFile> ReadFiles(const std::vector<std::string>& top_folders,
   return files;
 }
 
+SourceFile ReadFile(const std::string& path) {
+  return {path, ReadText(fs::path(CKPT_SOURCE_DIR) / path)};
+}
+
 std::vector<Include> FindIncludes(std::string_view text) {
   static const std::regex kInclude(R"re(^\s*#\s*include\s*([<"])([^>"]+)[>"].*)re");
   std::vector<Include> includes;

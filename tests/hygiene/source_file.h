@@ -28,6 +28,9 @@ std::vector<SourceFile> ReadSources(const std::vector<std::string>& top_folders)
 std::vector<SourceFile> ReadFiles(const std::vector<std::string>& top_folders,
                                   const std::set<std::string>& extensions);
 
+// One file, by its path. Empty text if it cannot be read.
+SourceFile ReadFile(const std::string& path);
+
 std::vector<Include> FindIncludes(std::string_view text);
 
 // `text` with comments blanked, newlines and string literals kept.

@@ -1,8 +1,12 @@
-// Rules about single files: guards, third-party includes, model names, kernels.
+// Rules about single files: guards, width, third-party includes, model names, kernels.
 #include <algorithm>
 #include <cctype>
 #include <regex>
+#include <sstream>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,6 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 const std::vector<std::string> kLibraries = {"core", "formats", "converters", "trainer"};
+constexpr std::ptrdiff_t kMaxWidth = 100;  // ColumnLimit of .clang-format
 
 std::string GuardOf(std::string path) {
   std::string guard = "CKPT_";
@@ -39,6 +44,33 @@ std::vector<std::string> WrongGuards(const std::vector<SourceFile>& files) {
     if (!opens || !closes) wrong.push_back(file.path + ": the guard is not " + guard);
   }
   return wrong;
+}
+
+// Characters of UTF-8 text.
+std::ptrdiff_t Width(std::string_view line) {
+  return std::ranges::count_if(line, [](unsigned char c) { return (c & 0xC0U) != 0x80U; });
+}
+
+// Whether the line is an include or one word, as a literal or an address.
+bool CannotBeBroken(std::string_view line) {
+  line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+  if (line.starts_with("#include ")) return true;
+  if (line.starts_with("// ")) line.remove_prefix(3);
+  return line.find(' ') == std::string_view::npos;
+}
+
+// Lines that are too wide and could be broken. clang-format leaves comments as they are.
+std::vector<std::string> WideLines(const std::vector<SourceFile>& files) {
+  std::vector<std::string> wide;
+  for (const SourceFile& file : files) {
+    std::istringstream lines(file.text);
+    std::string line;
+    for (int number = 1; std::getline(lines, line); ++number) {
+      if (Width(line) <= kMaxWidth || CannotBeBroken(line)) continue;
+      wide.push_back(file.path + ":" + std::to_string(number) + ": is wider than 100 characters");
+    }
+  }
+  return wide;
 }
 
 // Third-party types stay out of public headers; the path alias is the exception.
@@ -190,6 +222,25 @@ TEST(SourceRulesTest, EveryHeaderHasItsGuard) {
 TEST(SourceRulesTest, CatchesAWrongGuard) {
   EXPECT_THAT(WrongGuards({{"core/io/a.h", "#ifndef A_H\n#define A_H\n#endif\n"}}),
               ElementsAre(HasSubstr("CKPT_CORE_IO_A_H_")));
+}
+
+TEST(SourceRulesTest, LinesAreNotTooWide) {
+  EXPECT_THAT(WideLines(ReadSources(
+                  {"core", "formats", "converters", "trainer", "tools", "tests", "docs"})),
+              IsEmpty());
+}
+
+TEST(SourceRulesTest, CatchesAWideLine) {
+  const std::string word(90, 'x');
+  EXPECT_THAT(
+      WideLines({{"a.cc", "// 5678901 " + word + "\n"},      // 101
+                 {"b.cc", "// 567890 " + word + "\n"},       // 100
+                 {"c.cc", "// 5678 \u2192 " + word + "\n"},  // 100, one of three bytes
+                 {"d.cc", "  // https://" + word + "\n"},    // 102
+                 {"e.cc", "          \"" + word + "\";\n"},  // 103
+                 {"f.cc", "#include \"core/" + word + ".h\"\n"},
+                 {"g.cc", "int x;  // " + word + "\n"}}),
+      ElementsAre("a.cc:1: is wider than 100 characters", "g.cc:1: is wider than 100 characters"));
 }
 
 TEST(SourceRulesTest, PublicHeadersIncludeNoThirdParty) {

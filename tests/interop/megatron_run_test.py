@@ -166,6 +166,23 @@ def test_experts_in_one_array_come_back_from_an_older_version(case, form, core, 
     assert code != 0 and "moe_grouped_gemm" in document["errors"][0]["actual"]
 
 
+@pytest.mark.parametrize("generation", VERSIONS)
+@pytest.mark.parametrize("case", [c for c in RUNS if c.name in ("dense_tied_fsdp4", "moe_ep2_fsdp4")], ids=golden.name)
+def test_singleton_shards_come_back(case, generation, core, tmp_path):
+    """Each layer, each expert and each half of a gated projection is a tensor of its own."""
+    ours, own = tmp_path / "ours", tmp_path / "own"
+    tools.convert("fsdp-to-torch-dist", case / "ckpt", ours, "--transformer-impl", "local", "--dtype", "bfloat16", "--torch-dist-generation", generation)
+    (folder,) = ours.glob("iter_*")
+    tools.peer("2.15.0", "megatron_core.py", core(VERSIONS[generation]), folder, tmp_path / "live.pt", own, "--sequential", "--singleton", "true",
+               timeout=120)
+    tensors, _ = stored(own)
+    name = "experts.experts.1.linear_fc1.weight_w" if case.name.startswith("moe") else "linear_fc1.weight_w"
+    assert {f"decoder.layers.1.mlp.{name}", f"optimizer.state.exp_avg.decoder.layers.1.mlp.{name}"} <= set(tensors)
+    for saved in (ours, own):
+        tools.convert("torch-dist-to-fsdp", saved, tmp_path / f"back-{saved.name}", "--transformer-impl", "local")
+    assert tools.digests(tmp_path / "back-own") == tools.digests(tmp_path / "back-ours")
+
+
 @pytest.mark.parametrize("version", VERSIONS.values())
 def test_newer_versions_refuse_the_older_form(version, core, tmp_path):
     """They still have its name, and refuse the slices that it is made of before they read anything."""

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/exec/task_pool.h"
@@ -16,7 +17,6 @@
 #include "core/io/staging_name.h"
 #include "core/json/json_writer.h"
 #include "core/plan/plan_print.h"
-#include "tools/cli/counted.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/reporting.h"
 #include "tools/cli/stop_on_signal.h"

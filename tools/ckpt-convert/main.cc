@@ -2,13 +2,11 @@
 // line and calls the verb.
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <map>
 #include <set>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -17,12 +15,11 @@
 #include "converters/families/known_namings.h"
 #include "converters/verbs/target.h"
 #include "core/base/units.h"
-#include "core/base/wildcard.h"
-#include "core/codec/zstd.h"
 #include "core/exec/workers.h"
 #include "formats/registry/registry.h"
 #include "formats/registry/stored_run.h"
 #include "tools/ckpt-convert/cmd_convert.h"
+#include "tools/ckpt-convert/option_words.h"
 #include "tools/ckpt-convert/verbs.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/error_report.h"
@@ -233,23 +230,6 @@ void AddRunOptions(CLI::App& app, ConvertCommand& command, Words& words) {
   AddOutputOptions(app, command.common);
 }
 
-// "zstd" or "zstd:7". Errors: kUsage.
-Result<int> ParseCompression(std::string_view word) {
-  constexpr std::string_view kName = "zstd";
-  int level = kDefaultZstdLevel;
-  bool is_good = word.starts_with(kName);
-  if (is_good && word != kName) {
-    const std::string_view digits = word.substr(std::min(kName.size() + 1, word.size()));
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), level);
-    is_good = word[kName.size()] == ':' && error == std::errc() &&
-              end == digits.data() + digits.size() && level >= 1 && level <= kMaxZstdLevel;
-  }
-  if (is_good) return level;
-  return Error(ErrorKind::kUsage, "--compress takes zstd or zstd:LEVEL")
-      .Expected(fmt::format("a level from 1 to {}", kMaxZstdLevel))
-      .Actual(word);
-}
-
 // What was asked for of the target's form, and what else its naming is given. Errors: kUsage (the
 // target has no such form).
 Status CompleteForm(const Words& words, Target& to) {
@@ -316,39 +296,12 @@ Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& com
   options.model.model_type = words.model_type;
   options.model.mapping = words.mapping;
   if (!words.dtype.empty()) {
-    const std::map<std::string, std::string> short_names = {
-        {"fp16", "float16"}, {"bf16", "bfloat16"}, {"fp32", "float32"}, {"fp64", "float64"}};
-    const auto known = short_names.find(words.dtype);
-    options.dtype = ParseDType(known == short_names.end() ? words.dtype : known->second);
-    if (!options.dtype) {
-      return Error(ErrorKind::kUsage, "unknown element type")
-          .Actual(words.dtype)
-          .Expected("float16, bfloat16, float32 or float64");
-    }
+    CKPT_ASSIGN_OR_RETURN(options.dtype, ParseDtypeWord(words.dtype));
   }
   if (!words.compress.empty()) {
     CKPT_ASSIGN_OR_RETURN(options.zstd_level, ParseCompression(words.compress));
   }
-  for (const std::string& pair : words.rename) {
-    const std::size_t equals = pair.find('=');
-    if (equals == std::string::npos) {
-      return Error(ErrorKind::kUsage, "--rename takes OLD=NEW").Actual(pair);
-    }
-    const std::string from = pair.substr(0, equals);
-    const std::string to = pair.substr(equals + 1);
-    CKPT_RETURN_IF_ERROR(CheckRewrite(from, to).While("reading --rename"));
-    if (from == to) {
-      return Error(ErrorKind::kUsage, "--rename changes nothing: both names are the same")
-          .Actual(pair);
-    }
-    if (options.model.rename.contains(from)) {
-      return Error(ErrorKind::kUsage, "several --rename are for one key")
-          .Expected("one")
-          .Actual(fmt::format("{} and {}", options.model.rename.at(from), to))
-          .Tensor(from);
-    }
-    options.model.rename[from] = to;
-  }
+  CKPT_ASSIGN_OR_RETURN(options.model.rename, ParseRename(words.rename));
   return OkStatus();
 }
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.h"
 #include "core/base/quote.h"
 #include "core/checkpoint/digest.h"
 #include "core/checkpoint/no_match.h"
@@ -16,7 +17,6 @@
 #include "tools/ckpt-inspect/digest_as.h"
 #include "tools/ckpt-inspect/health.h"
 #include "tools/ckpt-inspect/selection.h"
-#include "tools/cli/counted.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/reporting.h"
 
@@ -81,7 +81,7 @@ void PrintText(const std::vector<TensorDigest>& digests, const std::string& comb
   streams.out.Write(combined + "  (checkpoint)\n");
   if (left_out && *left_out > 0) {
     streams.out.Write(fmt::format("{} {} no place in this layout\n",
-                                  cli::Counted(*left_out, "entry", "entries"),
+                                  Counted(*left_out, "entry", "entries"),
                                   *left_out == 1 ? "has" : "have"));
   }
 }
@@ -91,7 +91,7 @@ Status NothingToDigest(const OpenedCheckpoint& checkpoint) {
   const CheckpointIndex& index = checkpoint.source->index();
   return Error(ErrorKind::kNotFound, "the checkpoint has no tensors to digest")
       .File(checkpoint.path.string())
-      .Actual(cli::Counted(index.objects().size(), "object"))
+      .Actual(Counted(index.objects().size(), "object"))
       .Hint(index.objects().empty() ? "" : "ckpt-inspect meta shows objects");
 }
 

@@ -12,6 +12,7 @@
 #include "converters/config/model_settings.h"
 #include "converters/config/run_settings.h"
 #include "converters/verbs/training_state.h"
+#include "core/base/counted.h"
 #include "core/base/units.h"
 #include "core/exec/task_pool.h"
 #include "core/json/json_writer.h"
@@ -19,7 +20,6 @@
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/ckpt-inspect/mesh_text.h"
 #include "tools/ckpt-inspect/selection.h"
-#include "tools/cli/counted.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/table.h"
 #include "trainer/explain/load_plan.h"
@@ -162,7 +162,6 @@ void PrintJson(std::span<const train::RankLoad> loads, bool has_moments,
 
 void PrintText(std::span<const train::RankLoad> loads, bool has_moments, Streams& streams) {
   using cli::Align;
-  using cli::Counted;
   cli::Table table({{"RANK", Align::kRight},
                     {"BYTES", Align::kRight},
                     {"FILES", Align::kRight},
@@ -203,7 +202,8 @@ Result<ExitCode> RunPlan(Storage& storage, const ListedCheckpoint& checkpoint,
     return train::PlanLoad(
         loaded.state.weights, loaded.state.moments, config,
         {.threads = options.common.threads > 0 ? options.common.threads : DefaultThreads(),
-         .is_computed = loaded.is_computed});
+         .is_computed = loaded.is_computed,
+         .words = WordsOfMesh(config.mesh)});
   };
   Result<std::vector<train::RankLoad>> planned = plan();
   if (!planned.ok() && planned.status().kind() == ErrorKind::kUnsupported && loaded.is_computed) {
@@ -211,8 +211,7 @@ Result<ExitCode> RunPlan(Storage& storage, const ListedCheckpoint& checkpoint,
     CKPT_RETURN_IF_ERROR(loaded.PlanForOther(planned.status()));
     planned = plan();
   }
-  if (!planned.ok()) return InWordsOfMesh(planned.status(), config.mesh);
-  const std::vector<train::RankLoad> loads = *std::move(planned);
+  CKPT_ASSIGN_OR_RETURN(const std::vector<train::RankLoad> loads, std::move(planned));
   const bool has_moments = !loaded.state.moments.empty();
   std::vector<Problem> problems = checkpoint.problems;
   for (const Problem& warning : loaded.warnings) {

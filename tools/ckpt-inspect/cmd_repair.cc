@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.h"
 #include "core/base/hash.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
@@ -26,14 +27,11 @@
 #include "tools/ckpt-inspect/covered_directory.h"
 #include "tools/ckpt-inspect/problem_list.h"
 #include "tools/ckpt-inspect/target_path.h"
-#include "tools/cli/counted.h"
 #include "tools/cli/reporting.h"
 #include "tools/cli/stop_on_signal.h"
 
 namespace ckpt::inspect {
 namespace {
-
-constexpr std::uint64_t kMaxTrackerBytes = 4096;
 
 struct Outcome {
   std::vector<RepairedPlace> repaired;
@@ -318,7 +316,7 @@ void PrintText(const Outcome& outcome, const Path& target, Streams& streams) {
     streams.out.Write(fmt::format("repaired: {}\n", EscapeControls(DescribePlace(place))));
   }
   streams.out.Write(fmt::format("ok: {} repaired, the copy at {} is verified\n",
-                                cli::Counted(outcome.repaired.size(), "place"),
+                                Counted(outcome.repaired.size(), "place"),
                                 EscapeControls(target.string())));
 }
 

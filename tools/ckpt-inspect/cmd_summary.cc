@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/json/json_writer.h"
@@ -14,7 +15,6 @@
 #include "tools/ckpt-inspect/problem_list.h"
 #include "tools/ckpt-inspect/selection.h"
 #include "tools/ckpt-inspect/topology.h"
-#include "tools/cli/counted.h"
 
 namespace ckpt::inspect {
 namespace {
@@ -84,12 +84,12 @@ std::string DescribeDtypes(const Totals& totals) {
 std::string DescribeTopology(const Topology& topology) {
   std::string text;
   const auto add = [&](std::string_view what, std::optional<std::int64_t> number) {
-    if (number) text += cli::Counted(*number, what) + ", ";
+    if (number) text += Counted(*number, what) + ", ";
   };
   add("writer", topology.writers);
   add("pipeline stage", topology.pipeline_parallel);
   add("tensor-parallel rank", topology.tensor_parallel);
-  return text + cli::Counted(topology.max_chunks, "chunk") + " per tensor, at most";
+  return text + Counted(topology.max_chunks, "chunk") + " per tensor, at most";
 }
 
 void PrintText(const ListedCheckpoint& checkpoint, Streams& streams) {
@@ -103,8 +103,8 @@ void PrintText(const ListedCheckpoint& checkpoint, Streams& streams) {
   line("iteration", checkpoint.iteration    ? std::to_string(*checkpoint.iteration)
                     : checkpoint.is_release ? "release"
                                             : "");
-  line("tensors", fmt::format("{} in {}", index.tensors().size(),
-                              cli::Counted(index.chunks().size(), "chunk")));
+  line("tensors",
+       fmt::format("{} in {}", index.tensors().size(), Counted(index.chunks().size(), "chunk")));
   line("objects", std::to_string(index.objects().size()));
   line("files", std::to_string(index.files().size()));
   line("size", FormatByteSize(totals.bytes));

@@ -8,17 +8,16 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.h"
 #include "core/base/quote.h"
 #include "core/layout/value.h"
 #include "tools/ckpt-inspect/internal/differing_element.h"
 #include "tools/ckpt-inspect/internal/not_compared.h"
 #include "tools/ckpt-inspect/problem_list.h"
-#include "tools/cli/counted.h"
 
 namespace ckpt::inspect {
 namespace {
 
-using cli::Counted;
 using cli::Streams;
 
 constexpr std::size_t kMaxObjectBytes = 120;  // of a value, for people

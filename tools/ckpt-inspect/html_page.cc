@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/base/bytes.h"
+#include "core/base/counted.h"
 #include "core/base/hash.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
@@ -18,7 +19,6 @@
 #include "tools/ckpt-inspect/internal/page_parts.h"
 #include "tools/ckpt-inspect/selection.h"
 #include "tools/ckpt-inspect/topology.h"
-#include "tools/cli/counted.h"
 
 namespace ckpt::inspect {
 namespace {
@@ -146,8 +146,8 @@ void AddSummary(const Facts& facts, std::string& page) {
   };
   row("format", EscapeHtml(facts.checkpoint->format->name));
   if (facts.checkpoint->iteration) row("iteration", std::to_string(*facts.checkpoint->iteration));
-  row("tensors", fmt::format("{} in {}", index.tensors().size(),
-                             cli::Counted(index.chunks().size(), "chunk")));
+  row("tensors",
+      fmt::format("{} in {}", index.tensors().size(), Counted(index.chunks().size(), "chunk")));
   row("objects", std::to_string(index.objects().size()));
   row("files", std::to_string(index.files().size()));
   row("size", FormatByteSize(facts.bytes));
@@ -219,7 +219,7 @@ void AddMapRow(const Facts& facts, const FileRow& file, std::vector<std::size_t>
     const Chunk& first = index.chunks()[chunks[i]];
     const GlobalTensor& tensor = index.tensors()[facts.tensor_of_chunk[chunks[i]]];
     std::string title = Brief(tensor.key) + " " + FormatBox(index.box(first));
-    if (end - i > 1) title += fmt::format(" and {} more", cli::Counted(end - i - 1, "chunk"));
+    if (end - i > 1) title += fmt::format(" and {} more", Counted(end - i - 1, "chunk"));
     page += fmt::format(
         "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"><title>{}</title></rect>\n",
         kLabelWidth + x, y + 2, std::max<std::uint64_t>(right - x, 1), kRowHeight - 4,
@@ -261,8 +261,7 @@ void AddShardMap(const Facts& facts, std::string& page) {
       "</svg>\n<p class=\"note\">A row is a file, a rectangle a chunk or several small ones; its "
       "colour is the dtype.";
   if (const std::size_t rest = num_files - shown.size(); rest != 0) {
-    page +=
-        fmt::format(" {} more {} not drawn.", cli::Counted(rest, "file"), rest == 1 ? "is" : "are");
+    page += fmt::format(" {} more {} not drawn.", Counted(rest, "file"), rest == 1 ? "is" : "are");
   }
   page += "</p>\n";
 }

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <span>
-#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -17,12 +15,13 @@
 #include <fmt/format.h>
 
 #include "converters/families/known_namings.h"
+#include "core/base/counted.h"
+#include "core/base/text_number.h"
 #include "formats/registry/registry.h"
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/ckpt-inspect/covered_directory.h"
 #include "tools/ckpt-inspect/health.h"
 #include "tools/cli/command_line.h"
-#include "tools/cli/counted.h"
 #include "tools/cli/error_report.h"
 #include "tools/cli/reporting.h"
 #include "tools/cli/version.h"
@@ -30,17 +29,12 @@
 namespace ckpt::inspect {
 namespace {
 
-using cli::Counted;
-
 constexpr std::size_t kMaxTalk = 20;  // findings that other verbs print; `verify` lists all
 
 // With a tolerance that is no number, or no end, everything would be equal or nothing.
 std::string RefuseTolerance(const std::string& word) {
-  double value = 0;
-  const char* const end = word.data() + word.size();
-  const auto [after, error] = std::from_chars(word.data(), end, value);
-  const bool is_number = error == std::errc{} && after == end;
-  return is_number && std::isfinite(value) && value >= 0 ? "" : "a tolerance is a number >= 0";
+  const std::optional<double> value = ParseNumber<double>(word);
+  return value && std::isfinite(*value) && *value >= 0 ? "" : "a tolerance is a number >= 0";
 }
 
 // One parse of the command line: the options, and the verb that it chose.

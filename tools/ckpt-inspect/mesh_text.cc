@@ -1,14 +1,12 @@
 #include "tools/ckpt-inspect/mesh_text.h"
 
-#include <array>
-#include <charconv>
-#include <cstddef>
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/base/quote.h"
+#include "core/base/text_number.h"
 
 namespace ckpt::inspect {
 namespace {
@@ -16,10 +14,8 @@ namespace {
 constexpr int kMaxRanks = 1'000'000;
 
 Result<int> ParseCount(std::string_view word, std::string_view text) {
-  int number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error == std::errc() && stop == end && number >= 1 && number <= kMaxRanks) return number;
+  const std::optional<int> number = ParseNumber<int>(text);
+  if (number && *number >= 1 && *number <= kMaxRanks) return *number;
   return Error(ErrorKind::kUsage, "a number of ranks is expected in the mesh")
       .Expected(std::string(word) + "=N, N from 1 to " + std::to_string(kMaxRanks))
       .Actual(Quote(text));
@@ -36,12 +32,6 @@ Result<trainer::Sharding> ParseSharding(std::string_view text) {
   return Error(ErrorKind::kUsage, "unknown sharding in the mesh")
       .Expected("one of " + known)
       .Actual(Quote(text));
-}
-
-void ReplaceAll(std::string_view what, std::string_view with, std::string& text) {
-  for (std::size_t at = text.find(what); at != text.npos; at = text.find(what, at + with.size())) {
-    text.replace(at, what.size(), with);
-  }
 }
 
 }  // namespace
@@ -95,22 +85,12 @@ Result<trainer::MeshConfig> ParseMesh(std::string_view text) {
       .Actual(Quote(words.begin()->first));
 }
 
-Status InWordsOfMesh(const Status& status, const trainer::MeshConfig& mesh) {
+trainer::MeshWords WordsOfMesh(const trainer::MeshConfig& mesh) {
   const bool divides_again = mesh.outer != trainer::OuterSharding::kNoShard;
-  // What contains another one comes first.
-  const std::array<std::pair<std::string_view, std::string_view>, 5> words = {
-      {{"set outer_dp_sharding_strategy to no_shard", "take hsdp instead"},
-       {"outer_dp_sharding_strategy to no_shard", "take hsdp instead"},
-       {"data_parallel_sharding_strategy", "sharding"},
-       {"num_distributed_optimizer_instances", divides_again ? "hfsdp" : "hsdp"},
-       {"expert_model_parallel_size", "ep"}}};
-  std::vector<Problem> problems = status.problems();
-  for (Problem& problem : problems) {
-    for (std::string* const text : {&problem.message, &problem.hint}) {
-      for (const auto& [setting, word] : words) ReplaceAll(setting, word, *text);
-    }
-  }
-  return Status(std::move(problems));
+  return {.instances = divides_again ? "hfsdp" : "hsdp",
+          .expert_parallel = "ep",
+          .sharding = "sharding",
+          .without_outer = "take hsdp instead"};
 }
 
 }  // namespace ckpt::inspect

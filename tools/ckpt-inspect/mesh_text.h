@@ -17,8 +17,8 @@ namespace ckpt::inspect {
 // Errors: kUsage (another word, a word twice, no number from 1 to 1,000,000, no `dp`).
 Result<trainer::MeshConfig> ParseMesh(std::string_view text);
 
-// What the trainer says against a mesh, in the words of ParseMesh instead of its own settings.
-[[nodiscard]] Status InWordsOfMesh(const Status& status, const trainer::MeshConfig& mesh);
+// What the text that gave `mesh` calls its parts.
+trainer::MeshWords WordsOfMesh(const trainer::MeshConfig& mesh);
 
 }  // namespace ckpt::inspect
 

@@ -1,7 +1,6 @@
 #include "tools/ckpt-inspect/slice.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
+#include "core/base/text_number.h"
 
 namespace ckpt::inspect {
 namespace {
@@ -36,10 +36,9 @@ Status NotASlice(std::string_view text) {
 }
 
 Result<std::int64_t> ParseIndex(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc() || end != text.data() + text.size()) return NotASlice(text);
-  return value;
+  const std::optional<std::int64_t> value = ParseNumber<std::int64_t>(text);
+  if (!value) return NotASlice(text);
+  return *value;
 }
 
 // The end of a range that `text` names: counted from the dim's end if negative.

@@ -1,7 +1,6 @@
 #include "tools/ckpt-inspect/tensor_diff.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <stop_token>
 #include <tuple>

@@ -1,26 +1,17 @@
 #include "tools/ckpt-inspect/topology.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <string_view>
+
+#include "core/base/text_number.h"
 
 namespace ckpt::inspect {
 namespace {
 
-// Removes `prefix` from the front of `text`, if it is there.
-bool Skip(std::string_view prefix, std::string_view& text) {
-  if (!text.starts_with(prefix)) return false;
-  text.remove_prefix(prefix.size());
-  return true;
-}
-
-std::optional<std::int64_t> TakeNumber(std::string_view& text) {
-  std::int64_t value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc() || value < 0) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return value;
+std::optional<std::int64_t> TakeWholeNumber(std::string_view& text) {
+  const std::optional<std::int64_t> number = TakeNumber<std::int64_t>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 struct Grid {
@@ -31,17 +22,20 @@ struct Grid {
 // What one key says about the grid: "rng_state/shard_1.0_2.4" is cell (1, 0) of a grid of 2 x 4;
 // "rng_state.(1, 0).…" shows that the grid has that cell.
 std::optional<Grid> GridOf(std::string_view key) {
-  if (Skip("rng_state/shard_", key)) {
-    if (!TakeNumber(key) || !Skip(".", key) || !TakeNumber(key) || !Skip("_", key)) return {};
-    const std::optional<std::int64_t> pipeline = TakeNumber(key);
-    if (!pipeline || !Skip(".", key)) return {};
-    const std::optional<std::int64_t> tensor = TakeNumber(key);
+  if (TakePrefix("rng_state/shard_", key)) {
+    if (!TakeWholeNumber(key) || !TakePrefix(".", key) || !TakeWholeNumber(key) ||
+        !TakePrefix("_", key)) {
+      return {};
+    }
+    const std::optional<std::int64_t> pipeline = TakeWholeNumber(key);
+    if (!pipeline || !TakePrefix(".", key)) return {};
+    const std::optional<std::int64_t> tensor = TakeWholeNumber(key);
     return tensor ? std::optional(Grid{*pipeline, *tensor}) : std::nullopt;
   }
-  if (!Skip("rng_state.(", key)) return {};
-  const std::optional<std::int64_t> pipeline = TakeNumber(key);
-  if (!pipeline || !Skip(", ", key)) return {};
-  const std::optional<std::int64_t> tensor = TakeNumber(key);
+  if (!TakePrefix("rng_state.(", key)) return {};
+  const std::optional<std::int64_t> pipeline = TakeWholeNumber(key);
+  if (!pipeline || !TakePrefix(", ", key)) return {};
+  const std::optional<std::int64_t> tensor = TakeWholeNumber(key);
   if (!tensor || !key.starts_with(')')) return {};
   return Grid{*pipeline + 1, *tensor + 1};
 }
@@ -53,10 +47,10 @@ std::optional<std::int64_t> WriterOf(std::string_view file) {
     const std::size_t at = file.rfind("__");
     if (at == std::string_view::npos) return std::nullopt;
     file.remove_prefix(at + 2);
-    return TakeNumber(file);
+    return TakeWholeNumber(file);
   }
-  if (!Skip("shard-", file)) return std::nullopt;
-  const std::optional<std::int64_t> number = TakeNumber(file);
+  if (!TakePrefix("shard-", file)) return std::nullopt;
+  const std::optional<std::int64_t> number = TakeWholeNumber(file);
   return number && *number > 0 ? std::optional(*number - 1) : std::nullopt;
 }
 

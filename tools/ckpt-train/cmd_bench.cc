@@ -169,6 +169,78 @@ class TrialFile {
   bool is_filled_ = false;
 };
 
+BenchPlan PlanOf(const BenchOptions& options, const trainer::TrainConfig& config, bool is_named,
+                 int num_ranks, trainer::ProductTrial* trial) {
+  return {.warmup = options.warmup,
+          .steps = options.steps,
+          .ledger_steps = options.ledger ? kLedgerSteps : 0,
+          .steps_without_transfers = options.exposed ? kExposedSteps : 0,
+          .peaks = {.flops = options.peak_tflops * 1e12, .bytes = options.peak_tbytes * 1e12},
+          .has_bench_weights = is_named,
+          .product_trial = trial,
+          .tokens = {.seed = static_cast<std::uint32_t>(config.seed),
+                     .vocab_size = config.model.vocab_size,
+                     .seq = config.seq_length,
+                     .rows_of_rank = config.micro_batch_size,
+                     .num_ranks = num_ranks}};
+}
+
+// What every rank of this process times.
+struct BenchInput {
+  const trainer::TrainConfig& config;
+  const BenchPlan& plan;
+  std::string device;                 // name of a backend
+  std::vector<std::int32_t> experts;  // those of ExpertsOf
+  int threads = 1;                    // of a rank
+};
+
+// `progress` counts the steps of rank 0.
+Result<BenchTimes> TimeOnRank(const BenchInput& input, trainer::HostGroup& world,
+                              ProgressSink* progress) {
+  trainer::BackendOptions backend_options =
+      trainer::BackendOptionsOf(input.config, input.device, input.threads);
+  backend_options.product_trial = input.plan.product_trial;
+  CKPT_ASSIGN_OR_RETURN(const trainer::Backend backend,
+                        trainer::MakeBackend(backend_options, world));
+  trainer::RecordedOps recorded(*backend.ops);
+  const bool is_first = world.rank() == 0;
+  const bool records = input.plan.ledger_steps > 0 && is_first;
+  CKPT_ASSIGN_OR_RETURN(const auto trainer, trainer::RankTrainer::Create(
+                                                input.config, world,
+                                                {.device = backend.device.get(),
+                                                 .ops = records ? &recorded : backend.ops.get(),
+                                                 .host_threads = input.threads,
+                                                 .assigned_experts = input.experts}));
+  return TimeSteps(input.plan, *trainer, *backend.device, records ? &recorded : nullptr,
+                   world.rank(), is_first ? progress : nullptr);
+}
+
+// The times of rank 0, where it is one of this process.
+Result<std::optional<BenchTimes>> TimeOnRanks(const BenchInput& input,
+                                              const trainer::WorldOptions& world_options,
+                                              const cli::CommonOptions& common,
+                                              cli::Streams& streams) {
+  const std::unique_ptr<ProgressSink> progress = cli::MakeProgress(common, streams);
+  std::optional<BenchTimes> times;
+  CKPT_RETURN_IF_ERROR(trainer::RunWorld(world_options, [&](trainer::HostGroup& world) -> Status {
+    CKPT_ASSIGN_OR_RETURN(BenchTimes mine, TimeOnRank(input, world, progress.get()));
+    if (world.rank() == 0) times = std::move(mine);
+    return OkStatus();
+  }));
+  return times;
+}
+
+BenchReport ReportOf(const BenchInput& input, const std::string& model, BenchTimes times) {
+  const BenchTokens& tokens = input.plan.tokens;
+  return {.model = model,
+          .device = input.device,
+          .num_ranks = tokens.num_ranks,
+          .seq = tokens.seq,
+          .tokens_of_rank = tokens.seq * tokens.rows_of_rank,
+          .flops_per_token = trainer::TrainingFlopsPerToken(input.config.model, tokens.seq),
+          .times = std::move(times)};
+}
+
 }  // namespace
 
 Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
@@ -192,65 +264,29 @@ Result<cli::ExitCode> RunBench(const BenchOptions& options, Storage& storage,
   CKPT_ASSIGN_OR_RETURN(const std::string device,
                         ChooseDevice(run.train, options.run.device, options.common, streams));
   CKPT_ASSIGN_OR_RETURN(const std::vector<std::int32_t> experts, ExpertsOf(options, run.train));
-  const int threads = options.common.threads == 0 ? DefaultThreads() : options.common.threads;
   trainer::ProductTrial trial;
-  trainer::ProductTrial* const on_trial = options.time_products.empty() ? nullptr : &trial;
   std::unique_ptr<TrialFile> file;
-  if (on_trial != nullptr) {
+  if (!options.time_products.empty()) {
     CKPT_ASSIGN_OR_RETURN(file, TrialFile::Create(storage, options.time_products));
   }
-  const BenchPlan plan = {
-      .warmup = options.warmup,
-      .steps = options.steps,
-      .ledger_steps = options.ledger ? kLedgerSteps : 0,
-      .steps_without_transfers = options.exposed ? kExposedSteps : 0,
-      .peaks = {.flops = options.peak_tflops * 1e12, .bytes = options.peak_tbytes * 1e12},
-      .has_bench_weights = timed.is_named,
-      .product_trial = on_trial,
-      .tokens = {.seed = static_cast<std::uint32_t>(run.train.seed),
-                 .vocab_size = run.train.model.vocab_size,
-                 .seq = run.train.seq_length,
-                 .rows_of_rank = run.train.micro_batch_size,
-                 .num_ranks = num_ranks}};
-  std::unique_ptr<ProgressSink> progress = cli::MakeProgress(options.common, streams);
-  std::optional<BenchTimes> times;  // of rank 0, where it is one of this process
-  CKPT_RETURN_IF_ERROR(trainer::RunWorld(
-      {.num_ranks = options.run.ranks == 0 ? num_ranks : options.run.ranks,
-       .from_threads = run.train.overlaps_on_host(),
-       .timeout = run.loop.timeout},
-      [&](trainer::HostGroup& world) -> Status {
-        trainer::BackendOptions backend_options =
-            trainer::BackendOptionsOf(run.train, device, std::max(1, threads / num_ranks));
-        backend_options.product_trial = on_trial;
-        CKPT_ASSIGN_OR_RETURN(const trainer::Backend backend,
-                              trainer::MakeBackend(backend_options, world));
-        trainer::RecordedOps recorded(*backend.ops);
-        const bool records = options.ledger && world.rank() == 0;
-        CKPT_ASSIGN_OR_RETURN(
-            const auto trainer,
-            trainer::RankTrainer::Create(run.train, world,
-                                         {.device = backend.device.get(),
-                                          .ops = records ? &recorded : backend.ops.get(),
-                                          .host_threads = std::max(1, threads / num_ranks),
-                                          .assigned_experts = experts}));
-        CKPT_ASSIGN_OR_RETURN(
-            BenchTimes mine,
-            TimeSteps(plan, *trainer, *backend.device, records ? &recorded : nullptr, world.rank(),
-                      world.rank() == 0 ? progress.get() : nullptr));
-        if (world.rank() == 0) times = std::move(mine);
-        return OkStatus();
-      }));
-  progress.reset();  // a bar clears its line before anything else is printed
+  const BenchPlan plan =
+      PlanOf(options, run.train, timed.is_named, num_ranks, file == nullptr ? nullptr : &trial);
+  const int threads = options.common.threads == 0 ? DefaultThreads() : options.common.threads;
+  const BenchInput input = {.config = run.train,
+                            .plan = plan,
+                            .device = device,
+                            .experts = experts,
+                            .threads = std::max(1, threads / num_ranks)};
+  CKPT_ASSIGN_OR_RETURN(
+      std::optional<BenchTimes> times,
+      TimeOnRanks(input,
+                  {.num_ranks = options.run.ranks == 0 ? num_ranks : options.run.ranks,
+                   .from_threads = run.train.overlaps_on_host(),
+                   .timeout = run.loop.timeout},
+                  options.common, streams));
   if (!times) return cli::ExitCode::kDone;
 
-  const BenchReport report = {
-      .model = options.model,
-      .device = device,
-      .num_ranks = num_ranks,
-      .seq = plan.tokens.seq,
-      .tokens_of_rank = plan.tokens.seq * plan.tokens.rows_of_rank,
-      .flops_per_token = trainer::TrainingFlopsPerToken(run.train.model, plan.tokens.seq),
-      .times = *std::move(times)};
+  const BenchReport report = ReportOf(input, options.model, *std::move(times));
   streams.out.Write(options.common.json ? BenchJson(report) : BenchText(report));
   if (file != nullptr) CKPT_RETURN_IF_ERROR(file->Fill(trial));
   return cli::ExitCode::kDone;

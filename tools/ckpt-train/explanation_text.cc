@@ -11,8 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.h"
 #include "core/base/units.h"
-#include "tools/cli/counted.h"
 #include "tools/cli/table.h"
 
 namespace ckpt::train {
@@ -50,10 +50,9 @@ std::string Percent(double percent) { return fmt::format("{:.2f}%", percent); }
 std::string ModelLines(const ModelConfig& model) {
   std::int64_t moe_layers = 0;
   for (const bool is_moe : model.is_moe_layer) moe_layers += is_moe ? 1 : 0;
-  std::string text = "model       " + cli::Counted(model.num_layers, "layer");
+  std::string text = "model       " + Counted(model.num_layers, "layer");
   if (model.moe) {
-    text +=
-        fmt::format(" ({} with {})", moe_layers, cli::Counted(model.moe->num_experts, "expert"));
+    text += fmt::format(" ({} with {})", moe_layers, Counted(model.moe->num_experts, "expert"));
   }
   text += fmt::format(", hidden {}, {} parameters", model.hidden_size,
                       FormatCount(trainer::CountParameters(model)));

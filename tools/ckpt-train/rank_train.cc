@@ -51,6 +51,75 @@ Result<Start> ProvedStart(RankSession& session, const BatchReader& batches, cons
   return start;
 }
 
+// As ProvedStart, if the run is to be proved. Otherwise nothing differs.
+Result<Start> StartRun(const TrainInput& input, RankSession& session, const BatchReader& batches,
+                       const Notice& notice, trainer::HostGroup& world) {
+  if (input.session.run.goes_on() && input.session.checkpoints.prove) {
+    return ProvedStart(session, batches, notice, world);
+  }
+  CKPT_ASSIGN_OR_RETURN(const RunProgress progress, session.Start());
+  return Start{.progress = progress, .difference = {}};
+}
+
+// A rank's share of the data.
+struct RankData {
+  BatchReader batches;
+  std::optional<BatchReader> valid;
+};
+
+Result<RankData> OpenData(const TrainInput& input, int rank) {
+  const trainer::TrainConfig& config = input.session.run.train;
+  CKPT_ASSIGN_OR_RETURN(BatchReader batches, BatchReader::Create(input.data, config, rank));
+  RankData data = {.batches = std::move(batches), .valid = {}};
+  if (input.valid != nullptr) {
+    CKPT_ASSIGN_OR_RETURN(data.valid, BatchReader::Create(input.valid, config, rank));
+  }
+  return data;
+}
+
+// Makes no ledger where the session does not record.
+Status BeginLedger(const TrainInput& input, RankSession& session,
+                   std::optional<StepLedger>& ledger) {
+  if (!input.wants_ledger || session.recorded() == nullptr) return OkStatus();
+  // A device that keeps no record says so at once.
+  CKPT_RETURN_IF_ERROR(session.trainer().device().RecordWork().status());
+  ledger.emplace(session.trainer(), *session.recorded());
+  return OkStatus();
+}
+
+// The steps from `start` on, and what is to be known of the state and of the time afterwards.
+Result<TrainedRank> TrainFrom(const RunProgress& start, const TrainInput& input,
+                              RankSession& session, const RankData& data,
+                              trainer::HostGroup& world) {
+  std::optional<StepLedger> ledger;
+  CKPT_RETURN_IF_ERROR(BeginLedger(input, session, ledger));
+  TrainLoop loop({.settings = input.session.run.loop,
+                  .checkpoint_settings = input.session.checkpoints,
+                  .trainer = session.trainer(),
+                  .checkpoints = session.checkpoints(),
+                  .world = world,
+                  .batches = data.batches,
+                  .valid = data.valid ? &*data.valid : nullptr,
+                  .observer = world.rank() == 0 ? &input.log : nullptr,
+                  .is_stop_asked = input.is_stop_asked,
+                  .on_step =
+                      [&](const StepMetrics& /*metrics*/) {
+                        if (ledger) ledger->OnStep();
+                      },
+                  .ideal_step_ms = session.ideal_step_ms()},
+                 start);
+  TrainedRank trained;
+  CKPT_ASSIGN_OR_RETURN(trained.end, loop.Run());
+  if (input.wants_digest) {
+    CKPT_ASSIGN_OR_RETURN(trained.state_digest,
+                          session.checkpoints().StateDigest(trained.end.progress));
+  }
+  if (ledger) {
+    CKPT_ASSIGN_OR_RETURN(trained.ledger, ledger->Finish());
+  }
+  return trained;
+}
+
 }  // namespace
 
 Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::HostGroup& world) {
@@ -65,63 +134,24 @@ Result<TrainedRank> TrainOnRank(const TrainInput& input, trainer::HostGroup& wor
                         SaveFolder::Take(input.session.storage, checkpoints, goes_on, world));
   CKPT_RETURN_IF_ERROR(
       AgreeOn(world, is_first ? input.log.TakeFiles(input.session.storage) : OkStatus()));
-  CKPT_ASSIGN_OR_RETURN(const BatchReader batches,
-                        BatchReader::Create(input.data, run.train, world.rank()));
-  std::optional<BatchReader> valid;
-  if (input.valid != nullptr) {
-    CKPT_ASSIGN_OR_RETURN(valid, BatchReader::Create(input.valid, run.train, world.rank()));
-  }
+  CKPT_ASSIGN_OR_RETURN(const RankData data, OpenData(input, world.rank()));
   CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<RankSession> session,
                         RankSession::Create(input.session, world, notice));
 
-  TrainedRank trained;
-  RunProgress start;
-  if (run.goes_on() && checkpoints.prove) {
-    CKPT_ASSIGN_OR_RETURN(Start proved, ProvedStart(*session, batches, notice, world));
-    trained.difference = std::move(proved.difference);
-    start = proved.progress;
-  } else {
-    CKPT_ASSIGN_OR_RETURN(start, session->Start());
-  }
+  CKPT_ASSIGN_OR_RETURN(Start start, StartRun(input, *session, data.batches, notice, world));
   CKPT_RETURN_IF_ERROR(world.Barrier());
   if (is_first) input.on_started();
-  if (!trained.difference.ok()) return trained;
-
+  if (!start.difference.ok()) {
+    TrainedRank trained;
+    trained.difference = std::move(start.difference);
+    return trained;
+  }
   Status begun;
   if (is_first) {
-    begun = input.log.BeginFiles({.run_id = run.run_id, .last_step = start.iteration});
+    begun = input.log.BeginFiles({.run_id = run.run_id, .last_step = start.progress.iteration});
   }
   CKPT_RETURN_IF_ERROR(AgreeOn(world, begun));
-  std::optional<StepLedger> ledger;
-  if (input.wants_ledger && session->recorded() != nullptr) {
-    // A device that keeps no record says so at once.
-    CKPT_RETURN_IF_ERROR(session->trainer().device().RecordWork().status());
-    ledger.emplace(session->trainer(), *session->recorded());
-  }
-  TrainLoop loop({.settings = run.loop,
-                  .checkpoint_settings = checkpoints,
-                  .trainer = session->trainer(),
-                  .checkpoints = session->checkpoints(),
-                  .world = world,
-                  .batches = batches,
-                  .valid = valid ? &*valid : nullptr,
-                  .observer = is_first ? &input.log : nullptr,
-                  .is_stop_asked = input.is_stop_asked,
-                  .on_step =
-                      [&](const StepMetrics& /*metrics*/) {
-                        if (ledger) ledger->OnStep();
-                      },
-                  .ideal_step_ms = session->ideal_step_ms()},
-                 start);
-  CKPT_ASSIGN_OR_RETURN(trained.end, loop.Run());
-  if (input.wants_digest) {
-    CKPT_ASSIGN_OR_RETURN(trained.state_digest,
-                          session->checkpoints().StateDigest(trained.end.progress));
-  }
-  if (ledger) {
-    CKPT_ASSIGN_OR_RETURN(trained.ledger, ledger->Finish());
-  }
-  return trained;
+  return TrainFrom(start.progress, input, *session, data, world);
 }
 
 }  // namespace ckpt::train

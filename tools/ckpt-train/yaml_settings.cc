@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <vector>
 #include <yaml-cpp/yaml.h>
 
 #include <fmt/format.h>
 
 #include "core/yaml/event_limit.h"
+#include "core/yaml/plain_number.h"
 
 namespace ckpt::train {
 namespace {
@@ -19,13 +20,6 @@ using layout::Value;
 
 // Aliases make a small file large.
 constexpr std::size_t kMaxValues = 100'000;
-
-template <typename Number>
-bool ReadNumber(std::string_view text, Number& number) {
-  if (text.starts_with('+')) text.remove_prefix(1);
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
-}
 
 bool IsOneOf(std::string_view word, std::array<std::string_view, 3> words) {
   return std::ranges::find(words, word) != words.end();
@@ -38,9 +32,10 @@ Value ReadScalar(const YAML::Node& node) {
   if (text.empty() || text == "~" || IsOneOf(text, {"null", "Null", "NULL"})) return {};
   if (IsOneOf(text, {"true", "True", "TRUE"})) return true;
   if (IsOneOf(text, {"false", "False", "FALSE"})) return false;
-  if (std::int64_t integer = 0; ReadNumber(text, integer)) return integer;
-  // from_chars also reads "inf" and "nan", which are text here.
-  if (double number = 0; ReadNumber(text, number) && std::isfinite(number)) return number;
+  if (const auto integer = ParsePlainNumber<std::int64_t>(text)) return *integer;
+  // ParsePlainNumber also reads "inf" and "nan", which are text here.
+  const std::optional<double> number = ParsePlainNumber<double>(text);
+  if (number && std::isfinite(*number)) return *number;
   return text;
 }
 

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/exec/task_pool.h"
-#include "tools/cli/counted.h"
 #include "tools/cli/internal/progress_bar.h"
 #include "tools/cli/internal/progress_lines.h"
 

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <numeric>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "core/base/text_number.h"
 #include "trainer/bench/internal/counter_random.h"
 
 namespace ckpt::train {
@@ -46,21 +46,6 @@ struct Place {
   bool is_qkv = false;     // rows are in another order
 };
 
-// Takes `prefix` from the front of `text` if it is there.
-bool Take(std::string_view prefix, std::string_view& text) {
-  if (!text.starts_with(prefix)) return false;
-  text.remove_prefix(prefix.size());
-  return true;
-}
-
-std::int64_t TakeNumber(std::string_view& text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  (void)error;  // without digits: 0, and the rest does not match what follows
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return number;
-}
-
 std::optional<Place> PlaceOf(const trainer::ParamSpec& spec) {
   static constexpr std::pair<std::string_view, std::string_view> kOfRoot[] = {
       {"embedding.word_embeddings.weight", "embed.weight"},
@@ -76,9 +61,10 @@ std::optional<Place> PlaceOf(const trainer::ParamSpec& spec) {
   for (const auto& [ours, theirs] : kOfRoot) {
     if (rest == ours) return Place{.name = std::string(theirs), .first_row = 0};
   }
-  if (!Take("decoder.layers.", rest)) return {};
-  const std::string prefix = "blocks." + std::to_string(TakeNumber(rest)) + ".";
-  if (!Take(".", rest)) return {};
+  if (!TakePrefix("decoder.layers.", rest)) return {};
+  const std::optional<std::int64_t> layer = TakeNumber<std::int64_t>(rest);
+  if (!layer || !TakePrefix(".", rest)) return {};
+  const std::string prefix = "blocks." + std::to_string(*layer) + ".";
   for (const auto& [ours, theirs] : kOfLayer) {
     if (rest == ours) return Place{.name = prefix + std::string(theirs), .first_row = 0};
   }
@@ -90,9 +76,9 @@ std::optional<Place> PlaceOf(const trainer::ParamSpec& spec) {
                                          "mlp.experts.linear_fc1.weight", "experts.gate_up"},
                                      {"mlp.experts.linear_fc2.weight", "experts.down"}}) {
     std::string_view expert = rest;
-    if (!Take(ours, expert)) continue;
+    if (!TakePrefix(ours, expert)) continue;
     return Place{.name = prefix + std::string(theirs),
-                 .first_row = TakeNumber(expert) * spec.shape.front()};
+                 .first_row = TakeNumber<std::int64_t>(expert).value_or(0) * spec.shape.front()};
   }
   return {};
 }

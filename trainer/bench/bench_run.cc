@@ -100,6 +100,63 @@ Result<std::optional<trainer::Ledger>> RecordLedger(std::int64_t count,
   return ledger;
 }
 
+// Those of the benchmark's models, or those of a run that begins.
+Status SetWeights(const BenchPlan& plan, trainer::RankTrainer& trainer) {
+  if (!plan.has_bench_weights) return trainer.InitializeWeights();
+  return trainer.DrawWeights([&](const trainer::ParamSpec& spec, std::int64_t row_begin,
+                                 std::int64_t rows, std::span<float> values) {
+    return FillBenchWeights(trainer.config().model, plan.tokens.seed, spec, row_begin, rows,
+                            values);
+  });
+}
+
+// What a timed step adds to `times`, but for its loss.
+void AddTimed(const BenchPlan& plan, const trainer::StepReport& report, Clock::duration time,
+              BenchTimes& times) {
+  times.step_ms.push_back(Milliseconds(time));
+  for (std::size_t phase = 0; phase < times.phase_ms.size(); ++phase) {
+    times.phase_ms[phase] += report.phase_ms[phase] / static_cast<double>(plan.steps);
+  }
+  if (report.rank_phases && report.rank_phases->step > plan.warmup) {
+    times.rank_phases.Add(*report.rank_phases);
+  }
+  if (report.experts) {
+    times.expert_load_max = std::max(times.expert_load_max.value_or(1), report.experts->most);
+  }
+}
+
+// The warm-up, and the timed steps.
+Status TimeWholeSteps(const BenchPlan& plan, Steps& steps, BenchTimes& times) {
+  std::int64_t done = 0;
+  return steps.Run(plan.warmup + plan.steps,
+                   [&](const trainer::StepReport& report, Clock::duration time) {
+                     if (done++ >= plan.warmup) AddTimed(plan, report, time, times);
+                     times.losses.push_back(report.loss);
+                   });
+}
+
+// BenchTimes::step_without_transfers_ms.
+Result<std::vector<double>> TimeWithoutTransfers(std::int64_t count, Steps& steps,
+                                                 trainer::RankTrainer& trainer) {
+  trainer.LeaveOutTransfers();
+  std::vector<double> step_ms;
+  CKPT_RETURN_IF_ERROR(steps.Run(count, [&](const trainer::StepReport&, Clock::duration time) {
+    step_ms.push_back(Milliseconds(time));
+  }));
+  // The first one began with weights that were gathered for it.
+  step_ms.erase(step_ms.begin());
+  return step_ms;
+}
+
+// Where the plan does not say what the device can do, the device does.
+trainer::Roofline PeaksOf(const BenchPlan& plan, const trainer::RankTrainer& trainer,
+                          const trainer::Device& device) {
+  trainer::Roofline peaks = plan.peaks;
+  if (peaks.flops == 0) peaks.flops = device.PeakFlops(trainer.config().precision.compute);
+  if (peaks.bytes == 0) peaks.bytes = device.PeakBandwidth();
+  return peaks;
+}
+
 }  // namespace
 
 double BenchTimes::median_ms() const { return Median(step_ms); }
@@ -112,13 +169,7 @@ std::optional<double> BenchTimes::exposed_ms() const {
 Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& trainer,
                              trainer::Device& device, trainer::RecordedOps* recorded, int rank,
                              ProgressSink* progress) {
-  const auto fill = [&](const trainer::ParamSpec& spec, std::int64_t row_begin, std::int64_t rows,
-                        std::span<float> values) {
-    return FillBenchWeights(trainer.config().model, plan.tokens.seed, spec, row_begin, rows,
-                            values);
-  };
-  CKPT_RETURN_IF_ERROR(plan.has_bench_weights ? trainer.DrawWeights(fill)
-                                              : trainer.InitializeWeights());
+  CKPT_RETURN_IF_ERROR(SetWeights(plan, trainer));
   const bool records = plan.ledger_steps > 0 && recorded != nullptr;
   // Before the steps: a device that keeps no record says so at once.
   if (records) CKPT_RETURN_IF_ERROR(device.RecordWork().status());
@@ -129,49 +180,24 @@ Result<BenchTimes> TimeSteps(const BenchPlan& plan, trainer::RankTrainer& traine
     if (progress != nullptr) progress->OnPhase("choose products", 0, 0);
     CKPT_ASSIGN_OR_RETURN(times.product_choice, Choose(plan.warmup, steps, *plan.product_trial));
   }
-  const std::int64_t timed = plan.warmup + plan.steps;
   if (progress != nullptr) {
-    progress->OnPhase(
-        "bench",
-        static_cast<std::uint64_t>(timed + plan.ledger_steps + plan.steps_without_transfers), 0);
+    progress->OnPhase("bench",
+                      static_cast<std::uint64_t>(plan.warmup + plan.steps + plan.ledger_steps +
+                                                 plan.steps_without_transfers),
+                      0);
   }
-  std::int64_t done = 0;
-  CKPT_RETURN_IF_ERROR(steps.Run(timed, [&](const trainer::StepReport& report,
-                                            Clock::duration time) {
-    if (done++ >= plan.warmup) {
-      times.step_ms.push_back(Milliseconds(time));
-      for (std::size_t phase = 0; phase < times.phase_ms.size(); ++phase) {
-        times.phase_ms[phase] += report.phase_ms[phase] / static_cast<double>(plan.steps);
-      }
-      if (report.rank_phases && report.rank_phases->step > plan.warmup) {
-        times.rank_phases.Add(*report.rank_phases);
-      }
-      if (report.experts) {
-        times.expert_load_max = std::max(times.expert_load_max.value_or(1), report.experts->most);
-      }
-    }
-    times.losses.push_back(report.loss);
-  }));
+  CKPT_RETURN_IF_ERROR(TimeWholeSteps(plan, steps, times));
   for (std::size_t use = 0; use < times.peak_bytes.size(); ++use) {
     times.peak_bytes[use] = device.usage(static_cast<trainer::MemoryUse>(use)).peak_bytes;
   }
-  times.peaks = plan.peaks;
-  if (times.peaks.flops == 0) {
-    times.peaks.flops = device.PeakFlops(trainer.config().precision.compute);
-  }
-  if (times.peaks.bytes == 0) times.peaks.bytes = device.PeakBandwidth();
+  times.peaks = PeaksOf(plan, trainer, device);
   if (plan.ledger_steps > 0) {
     CKPT_ASSIGN_OR_RETURN(times.ledger, RecordLedger(plan.ledger_steps, times.peaks, steps, trainer,
                                                      device, records ? recorded : nullptr));
   }
   if (plan.steps_without_transfers > 0) {
-    trainer.LeaveOutTransfers();
-    CKPT_RETURN_IF_ERROR(steps.Run(plan.steps_without_transfers,
-                                   [&](const trainer::StepReport&, Clock::duration time) {
-                                     times.step_without_transfers_ms.push_back(Milliseconds(time));
-                                   }));
-    // The first one began with weights that were gathered for it.
-    times.step_without_transfers_ms.erase(times.step_without_transfers_ms.begin());
+    CKPT_ASSIGN_OR_RETURN(times.step_without_transfers_ms,
+                          TimeWithoutTransfers(plan.steps_without_transfers, steps, trainer));
   }
   return times;
 }

@@ -95,7 +95,7 @@ Result<Staging> Staging::Create(const StateMap& map, int rank,
   return staging;
 }
 
-ParamStore::PlaceRows Staging::PlacesOf(std::string_view part, std::uint64_t& staged) {
+PlaceRows Staging::PlacesOf(std::string_view part, std::uint64_t& staged) {
   return [this, part, &staged](const ParamPiece& piece) {
     const auto found = slots_.find(std::string(part) + piece.spec->name);
     if (found == slots_.end()) return MutableByteSpan();

@@ -53,7 +53,7 @@ class Staging {
 
   // Returns where the rows of a part are staged, and adds up their bytes in `staged`. Rows that
   // another replica writes have no place.
-  ParamStore::PlaceRows PlacesOf(std::string_view part, std::uint64_t& staged);
+  PlaceRows PlacesOf(std::string_view part, std::uint64_t& staged);
 
   // Of the rows of a slot whose key has this hash.
   [[nodiscard]] Hash128 SumOfSlot(std::uint64_t name, const Slot& slot) const;

@@ -33,8 +33,8 @@ class CallTrack {
     Clock::time_point since;  // when it began, or the call before it ended
   };
 
-  // `id` is the same on all members, and where ranks are processes tells their calls from all others
-  // of the world. `members`: their ranks in the world.
+  // `id` is the same on all members, and where ranks are processes tells their calls from all
+  // others of the world. `members`: their ranks in the world.
   CallTrack(std::string id, std::vector<int> members)
       : id_(std::move(id)), members_(std::move(members)) {}
 

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdlib>
 #include <string>
 #include <string_view>
+
+#include "core/base/text_number.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -24,10 +25,8 @@ bool IsSet(const char* name) { return std::getenv(name) != nullptr; }
 int NumLaunchedProcesses() {
   const auto* const name = std::ranges::find_if(kSizes, &IsSet);
   if (name == kSizes.end()) return 1;
-  const std::string_view digits = std::getenv(*name);
-  int processes = 0;
-  std::from_chars(digits.data(), digits.data() + digits.size(), processes);
-  return std::max(processes, 1);
+  std::string_view digits = std::getenv(*name);
+  return std::max(TakeNumber<int>(digits).value_or(1), 1);
 }
 
 Status CheckCanMeet() {

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <memory>
 #include <mpi.h>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -22,9 +20,11 @@
 #include "core/base/check.h"
 #include "core/base/thrown.h"
 #include "trainer/comm/agreement.h"
+#include "trainer/comm/internal/failed_exit_code.h"
 #include "trainer/comm/internal/roll_call.h"
 #include "trainer/comm/internal/split_members.h"
 #include "trainer/comm/launcher.h"
+#include "trainer/comm/periodic_thread.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -209,8 +209,7 @@ void MpiHostGroup::Abort(const Status& why) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   std::fprintf(stderr, "rank %d gave up: %s\n", rank, InOneLine(why).c_str());
   std::fflush(stderr);
-  constexpr int kFailed = 3;  // the tools' exit code for a failure
-  MPI_Abort(MPI_COMM_WORLD, kFailed);
+  MPI_Abort(MPI_COMM_WORLD, kFailedExitCode);
 }
 
 // Decides which of the ranks that failed prints its error. That rank then ends all processes, so it
@@ -335,28 +334,12 @@ class MpiMailbox final : public Mailbox {
   std::vector<std::pair<MPI_Request, std::shared_ptr<std::string>>> under_way_;
 };
 
-// Looks at a roll call again and again, until it fails.
-class RollCallThread {
- public:
-  RollCallThread(RollCall& roll_call, std::chrono::milliseconds timeout, HostGroup& world)
-      : thread_([&roll_call, &world, period = std::clamp(timeout / 10, kShortest, kLongest)](
-                    const std::stop_token& stop) {
-          std::mutex mutex;
-          std::condition_variable_any never;
-          std::unique_lock lock(mutex);
-          while (!stop.stop_requested()) {
-            const Status status = roll_call.Look(RollCall::Clock::now());
-            if (!status.ok()) return world.Abort(status);
-            never.wait_for(lock, stop, period, [] { return false; });  // returns early if stopped
-          }
-        }) {}
-
- private:
-  static constexpr std::chrono::milliseconds kShortest{1};
-  static constexpr std::chrono::milliseconds kLongest{100};
-
-  std::jthread thread_;
-};
+// How often to look at a roll call: several times in `timeout`, and in the time to answer.
+std::chrono::milliseconds LookPeriod(std::chrono::milliseconds timeout) {
+  constexpr std::chrono::milliseconds kShortest{1};
+  constexpr std::chrono::milliseconds kLongest{100};
+  return std::clamp(timeout / 10, kShortest, kLongest);
+}
 
 Result<MPI_Comm> DuplicateWorld() {
   MPI_Comm comm = MPI_COMM_NULL;
@@ -486,8 +469,13 @@ Status RunMpiRank(const MpiOptions& options, const std::function<Status(HostGrou
                       std::make_unique<MpiMailbox>(letters));
   }
   CKPT_ASSIGN_OR_RETURN(const auto world, MakeMpiWorld("world", roll_call ? &*roll_call : nullptr));
-  std::optional<RollCallThread> looks;
-  if (roll_call) looks.emplace(*roll_call, options.timeout, *world);
+  std::optional<PeriodicThread> looks;
+  if (roll_call) {
+    looks.emplace(LookPeriod(options.timeout), [&roll_call, &world] {
+      const Status status = roll_call->Look(RollCall::Clock::now());
+      if (!status.ok()) world->Abort(status);  // ends the process
+    });
+  }
   // An exception must not unwind to MPI_Finalize: this rank would wait there for ranks that wait
   // for it.
   Status status = StatusOfCall([&] { return body(*world); });

@@ -37,9 +37,9 @@ Status MeetEarly(const std::function<Status(HostGroup& meeting)>& body);
 Status RunMpiRank(const MpiOptions& options, const std::function<Status(HostGroup& world)>& body);
 
 // A process calls this instead of RunMpiRank (and MeetEarly) if its rank failed early, while the
-// others do call them: it tells them, so that none waits for this rank. Of the ranks that failed, the first
-// calls `speak` for all. None returns before that, because the launcher ends all processes when one
-// ends with an error. Errors: those of RunMpiRank.
+// others do call them: it tells them, so that none waits for this rank. Of the ranks that failed,
+// the first calls `speak` for all. None returns before that, because the launcher ends all
+// processes when one ends with an error. Errors: those of RunMpiRank.
 Status FailTogether(const Status& failure, const std::function<void()>& speak);
 
 }  // namespace ckpt::trainer

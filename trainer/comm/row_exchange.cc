@@ -1,7 +1,8 @@
 #include "trainer/comm/row_exchange.h"
 
-#include <cstring>
 #include <string>
+
+#include "trainer/comm/internal/copy_bytes.h"
 
 namespace ckpt::trainer {
 
@@ -21,7 +22,7 @@ Status ReceiveRows(int rank, const RowExchange& mine, std::span<const RowExchang
     const std::byte* const from =
         theirs.send + static_cast<std::uint64_t>(rows_before) * mine.row_bytes;
     const std::uint64_t size_bytes = static_cast<std::uint64_t>(num_rows) * mine.row_bytes;
-    if (from != to && size_bytes != 0) std::memcpy(to, from, size_bytes);
+    CopyBytes(from, to, size_bytes);
     to += size_bytes;
   }
   return OkStatus();

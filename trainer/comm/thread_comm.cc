@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -12,6 +11,7 @@
 #include "core/base/thrown.h"
 #include "core/exec/task_pool.h"
 #include "trainer/comm/agreement.h"
+#include "trainer/comm/internal/copy_bytes.h"
 #include "trainer/comm/internal/split_members.h"
 #include "trainer/comm/internal/thread_group.h"
 #include "trainer/comm/internal/thread_watch.h"
@@ -61,10 +61,6 @@ class ThreadWorld {
 };
 
 namespace {
-
-void CopyBytes(const std::byte* from, std::byte* to, std::uint64_t size_bytes) {
-  if (from != to && size_bytes != 0) std::memcpy(to, from, size_bytes);
-}
 
 class ThreadHostGroup final : public HostGroup {
  public:

@@ -18,8 +18,9 @@ std::vector<std::unique_ptr<HostGroup>> MakeThreadWorld(
     int num_ranks, std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 
 // Runs `body(world)` on `num_ranks` threads and waits for all. A rank that fails aborts the world,
-// so that the others do not hang. The process ends with exit code 3, and why on stderr, where a call
-// on a track takes longer than `timeout` (0: none), or goes on for five seconds after a rank failed.
+// so that the others do not hang. The process ends with exit code 3, and why on stderr, where a
+// call on a track takes longer than `timeout` (0: none), or goes on for five seconds after a rank
+// failed.
 //
 // Errors: the first real failure in order of rank; kCancelled only if there is no other.
 Status RunRanks(int num_ranks, const std::function<Status(HostGroup& world)>& body,

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <string>
 
 #include <fmt/format.h>
+
+#include "core/base/text_number.h"
 
 namespace ckpt::train {
 namespace {
@@ -100,13 +101,9 @@ Result<Cluster> ParseCluster(std::string_view text) {
   const auto* const gpu = std::ranges::find(kGpus, host.substr(0, times), &GpuRates::name);
   if (gpu == kGpus.end()) return NoSuchCluster(text);
   cluster.gpu = *gpu;
-  const std::string_view count = host.substr(times + 1);
-  const auto [end, error] =
-      std::from_chars(count.data(), count.data() + count.size(), cluster.gpus_per_host);
-  const bool is_count = error == std::errc() && end == count.data() + count.size();
-  if (!is_count || cluster.gpus_per_host < 1 || cluster.gpus_per_host > kMaxGpus) {
-    return NoSuchCluster(text);
-  }
+  const std::optional<int> count = ParseNumber<int>(host.substr(times + 1));
+  if (!count || *count < 1 || *count > kMaxGpus) return NoSuchCluster(text);
+  cluster.gpus_per_host = *count;
   if (comma == std::string_view::npos) return cluster;
   const auto* const network =
       std::ranges::find(kNetworks, text.substr(comma + 1), &NetworkRates::name);

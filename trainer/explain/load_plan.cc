@@ -396,11 +396,9 @@ class LoadedTensors {
   std::vector<bool> are_loaded_;
 };
 
-}  // namespace
-
-Result<std::vector<RankLoad>> PlanLoad(const ModelSource& weights,
-                                       std::span<const ModelSource> moments,
-                                       const TrainConfig& config, const LoadPlanOptions& options) {
+// The weights, then the moments.
+Result<std::vector<NamedModel>> NameModels(const ModelSource& weights,
+                                           std::span<const ModelSource> moments) {
   std::vector<NamedModel> models;
   CKPT_ASSIGN_OR_RETURN(NamedModel named, NamedModel::Of(weights, true));
   models.push_back(std::move(named));
@@ -408,58 +406,105 @@ Result<std::vector<RankLoad>> PlanLoad(const ModelSource& weights,
     CKPT_ASSIGN_OR_RETURN(named, NamedModel::Of(moment, false));
     models.push_back(std::move(named));
   }
-  const ChunksByRow chunks(weights.source().index());
+  return models;
+}
+
+// Of a model that the trainer does not compute. `weights` outlives it. Errors: kUsage, and those of
+// CheckSizes.
+Result<StoredUnits> DivideStored(const NamedModel& weights, const trainer::MeshConfig& mesh,
+                                 const trainer::MeshWords& words) {
+  StoredUnits stored(weights.view);
+  if (mesh.expert_parallel > 1 && weights.model->family == nullptr) {
+    return Error(ErrorKind::kUsage,
+                 fmt::format("{} divides experts, and no table says which tensors they are",
+                             words.expert_parallel))
+        .Hint("ckpt-inspect plan takes what model it is from --hf-assets DIR");
+  }
+  CKPT_RETURN_IF_ERROR(stored.CheckSizes(mesh.world_size));
+  return stored;
+}
+
+// What the loads of all ranks are planned from.
+struct LoadInput {
+  const TrainConfig& config;
+  std::span<const NamedModel> models;
+  const ChunksByRow& chunks;
+  const StoredUnits* stored;  // null: the trainer computes the model
+  const LoadPlanOptions& options;
+};
+
+// Of one rank. `plan` is that of any rank with the same experts, and becomes that of this one.
+Result<RankLoad> CountRank(const LoadInput& input, const ExpertRanks& shared, int rank,
+                           ShardPlan& plan) {
+  const Topology topology(input.config.mesh, rank);
+  RankCounter counter(input.chunks);
+  for (GroupPlan& group : plan.groups) {
+    trainer::PlaceRank(topology, group);
+    const auto unit = static_cast<std::size_t>(group.unit);
+    for (const ParamPiece& piece : trainer::ListPieces(shared.units[unit], group)) {
+      const auto param = static_cast<std::size_t>(piece.spec - shared.units[unit].params.data());
+      for (std::size_t m = 0; m < input.models.size(); ++m) {
+        const std::size_t position = shared.positions[m][unit][param];
+        if (position == kAbsent) continue;
+        CKPT_RETURN_IF_ERROR(counter.Add(input.models[m], position, piece));
+      }
+    }
+  }
+  if (input.stored == nullptr) {
+    CKPT_RETURN_IF_ERROR(AddBuffers(input.config, input.models, counter));
+  }
+  return counter.Finish(shared.held_bytes);
+}
+
+// Sets the loads of the ranks with the experts of `expert`, but for those that load what another
+// one does.
+Status CountRanks(const LoadInput& input, const ExpertRanks& shared, int expert,
+                  std::span<RankLoad> loads) {
+  const trainer::MeshConfig& mesh = input.config.mesh;
+  std::vector<int> ranks;
+  for (int rank = expert; rank < mesh.world_size; rank += mesh.expert_parallel) {
+    if (Representative(mesh, rank) == rank) ranks.push_back(rank);
+  }
+  // Each worker moves a plan of its own from rank to rank.
+  std::vector<std::optional<ShardPlan>> plans(
+      static_cast<std::size_t>(std::max(input.options.threads, 1)));
+  return RunTasks(ranks.size(), input.options.threads, input.options.stop,
+                  [&](std::size_t task, std::size_t worker) -> Status {
+                    std::optional<ShardPlan>& plan = plans[worker];
+                    if (!plan) plan = shared.plan;
+                    CKPT_ASSIGN_OR_RETURN(loads[static_cast<std::size_t>(ranks[task])],
+                                          CountRank(input, shared, ranks[task], *plan));
+                    return OkStatus();
+                  });
+}
+
+}  // namespace
+
+Result<std::vector<RankLoad>> PlanLoad(const ModelSource& weights,
+                                       std::span<const ModelSource> moments,
+                                       const TrainConfig& config, const LoadPlanOptions& options) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<NamedModel> models, NameModels(weights, moments));
   const trainer::MeshConfig& mesh = config.mesh;
   std::optional<StoredUnits> stored;
   std::int64_t num_experts = config.model.moe ? config.model.moe->num_experts : 0;
   if (!options.is_computed) {
-    stored.emplace(models.front().view);
+    CKPT_ASSIGN_OR_RETURN(stored, DivideStored(models.front(), mesh, options.words));
     num_experts = stored->num_experts();
-    if (mesh.expert_parallel > 1 && weights.family == nullptr) {
-      return Error(ErrorKind::kUsage,
-                   "ep divides experts, and no table says which tensors they are")
-          .Hint("ckpt-inspect plan takes what model it is from --hf-assets DIR");
-    }
-    CKPT_RETURN_IF_ERROR(stored->CheckSizes(mesh.world_size));
   }
-  CKPT_RETURN_IF_ERROR(trainer::ValidateMesh(mesh, num_experts));
+  CKPT_RETURN_IF_ERROR(trainer::ValidateMesh(mesh, num_experts, options.words));
+  const ChunksByRow chunks(weights.source().index());
+  const LoadInput input = {.config = config,
+                           .models = models,
+                           .chunks = chunks,
+                           .stored = stored ? &*stored : nullptr,
+                           .options = options};
   std::vector<RankLoad> loads(static_cast<std::size_t>(mesh.world_size));
   LoadedTensors loaded(models.front());
   for (int expert = 0; expert < mesh.expert_parallel; ++expert) {
     CKPT_ASSIGN_OR_RETURN(const ExpertRanks shared,
-                          PlanExpertRanks(config, models, stored ? &*stored : nullptr, expert));
+                          PlanExpertRanks(config, models, input.stored, expert));
     loaded.Add(shared);
-    std::vector<int> ranks;
-    for (int rank = expert; rank < mesh.world_size; rank += mesh.expert_parallel) {
-      if (Representative(mesh, rank) == rank) ranks.push_back(rank);
-    }
-    // Each worker moves a plan of its own from rank to rank.
-    std::vector<std::optional<ShardPlan>> plans(
-        static_cast<std::size_t>(std::max(options.threads, 1)));
-    const auto plan_rank = [&](std::size_t task, std::size_t worker) -> Status {
-      const int rank = ranks[task];
-      std::optional<ShardPlan>& plan = plans[worker];
-      if (!plan) plan = shared.plan;
-      const Topology topology(mesh, rank);
-      RankCounter counter(chunks);
-      for (GroupPlan& group : plan->groups) {
-        trainer::PlaceRank(topology, group);
-        const auto unit = static_cast<std::size_t>(group.unit);
-        for (const ParamPiece& piece : trainer::ListPieces(shared.units[unit], group)) {
-          const auto param =
-              static_cast<std::size_t>(piece.spec - shared.units[unit].params.data());
-          for (std::size_t m = 0; m < models.size(); ++m) {
-            const std::size_t position = shared.positions[m][unit][param];
-            if (position == kAbsent) continue;
-            CKPT_RETURN_IF_ERROR(counter.Add(models[m], position, piece));
-          }
-        }
-      }
-      if (!stored) CKPT_RETURN_IF_ERROR(AddBuffers(config, models, counter));
-      loads[static_cast<std::size_t>(rank)] = counter.Finish(shared.held_bytes);
-      return OkStatus();
-    };
-    CKPT_RETURN_IF_ERROR(RunTasks(ranks.size(), options.threads, options.stop, plan_rank));
+    CKPT_RETURN_IF_ERROR(CountRanks(input, shared, expert, loads));
   }
   if (!stored) CKPT_RETURN_IF_ERROR(loaded.CheckAll(config.model));
   for (int rank = 0; rank < mesh.world_size; ++rank) {

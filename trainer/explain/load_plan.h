@@ -35,6 +35,7 @@ struct LoadPlanOptions {
   // its tensors is enough: a layer, and each tensor outside of layers, is gathered by itself, and
   // experts have their ranks. Tensors that are taken as they are stored are divided one by one.
   bool is_computed = true;
+  trainer::MeshWords words = {};  // of errors
   std::stop_token stop = {};
 };
 

@@ -10,9 +10,6 @@
 namespace ckpt::trainer {
 namespace {
 
-constexpr std::string_view kInstances = "num_distributed_optimizer_instances";
-constexpr std::string_view kExpertParallel = "expert_model_parallel_size";
-
 // "1, 2, 4 or 8"
 std::string DivisorsOf(std::int64_t number) {
   std::vector<std::int64_t> divisors;
@@ -37,19 +34,19 @@ Status CheckPositive(std::string_view name, int value) {
 }
 
 // Checks N and P against D. REQUIRES: all are positive.
-Status CheckRanks(const MeshConfig& mesh) {
+Status CheckRanks(const MeshConfig& mesh, const MeshWords& words) {
   const int instances = mesh.num_instances;
   const int expert_parallel = mesh.expert_parallel;
   const bool instances_fit = mesh.world_size % instances == 0;
   const bool experts_fit = mesh.world_size % expert_parallel == 0;
   Status violations;
   if (!instances_fit) {
-    violations.Add(Violation(fmt::format("{} does not divide the ranks", kInstances),
+    violations.Add(Violation(fmt::format("{} does not divide the ranks", words.instances),
                              fmt::format("a divisor of {}", mesh.world_size),
                              std::to_string(instances), "choose " + DivisorsOf(mesh.world_size)));
   }
   if (!experts_fit) {
-    violations.Add(Violation(fmt::format("{} does not divide the ranks", kExpertParallel),
+    violations.Add(Violation(fmt::format("{} does not divide the ranks", words.expert_parallel),
                              fmt::format("a divisor of {}", mesh.world_size),
                              std::to_string(expert_parallel),
                              "choose " + DivisorsOf(mesh.world_size)));
@@ -58,45 +55,43 @@ Status CheckRanks(const MeshConfig& mesh) {
   if (instances_fit && experts_fit && mesh.world_size / instances % expert_parallel != 0) {
     const int instance = mesh.world_size / instances;
     violations.Add(
-        Violation(fmt::format("{} does not divide the ranks of an instance", kExpertParallel),
+        Violation(fmt::format("{} does not divide the ranks of an instance", words.expert_parallel),
                   fmt::format("a divisor of {} (= {} ranks / {} instances)", instance,
                               mesh.world_size, instances),
                   std::to_string(expert_parallel),
-                  fmt::format("choose {} {}, or {} {}", kExpertParallel, DivisorsOf(instance),
-                              kInstances, DivisorsOf(mesh.world_size / expert_parallel))));
+                  fmt::format("choose {} {}, or {} {}", words.expert_parallel, DivisorsOf(instance),
+                              words.instances, DivisorsOf(mesh.world_size / expert_parallel))));
   }
   return violations;
 }
 
-Status CheckExperts(int expert_parallel, std::int64_t num_experts) {
+Status CheckExperts(int expert_parallel, std::int64_t num_experts, const MeshWords& words) {
   if (num_experts == 0 && expert_parallel > 1) {
-    return Violation(fmt::format("{} is set, but the model has no experts", kExpertParallel), "1",
-                     std::to_string(expert_parallel), fmt::format("set {} to 1", kExpertParallel));
+    return Violation(fmt::format("{} is set, but the model has no experts", words.expert_parallel),
+                     "1", std::to_string(expert_parallel),
+                     fmt::format("set {} to 1", words.expert_parallel));
   }
   if (num_experts % expert_parallel != 0) {
-    return Violation(fmt::format("{} does not divide the experts", kExpertParallel),
+    return Violation(fmt::format("{} does not divide the experts", words.expert_parallel),
                      fmt::format("a divisor of {}", num_experts), std::to_string(expert_parallel),
                      "choose " + DivisorsOf(num_experts));
   }
   return OkStatus();
 }
 
-Status CheckOuter(const MeshConfig& mesh) {
+Status CheckOuter(const MeshConfig& mesh, const MeshWords& words) {
   if (mesh.outer == OuterSharding::kNoShard) return OkStatus();
   Status violations;
   if (mesh.num_instances == 1) {
     violations.Add(Violation("outer sharding needs several instances", "at least 2 instances", "1",
-                             fmt::format("raise {}, or set outer_dp_sharding_strategy to {}",
-                                         kInstances, OuterShardingName(OuterSharding::kNoShard))));
+                             fmt::format("raise {}, or {}", words.instances, words.without_outer)));
   }
   if (mesh.sharding != Sharding::kOptimGradsParams) {
     const std::string wanted(ShardingName(Sharding::kOptimGradsParams));
-    violations.Add(Violation(
-        "outer sharding needs fully sharded instances", wanted,
-        std::string(ShardingName(mesh.sharding)),
-        fmt::format(
-            "set data_parallel_sharding_strategy to {}, or outer_dp_sharding_strategy to {}",
-            wanted, OuterShardingName(OuterSharding::kNoShard))));
+    violations.Add(
+        Violation("outer sharding needs fully sharded instances", wanted,
+                  std::string(ShardingName(mesh.sharding)),
+                  fmt::format("set {} to {}, or {}", words.sharding, wanted, words.without_outer)));
   }
   return violations;
 }
@@ -127,13 +122,15 @@ std::string_view OuterShardingName(OuterSharding sharding) {
   return "unknown";
 }
 
-Status ValidateMesh(const MeshConfig& mesh, std::int64_t num_experts) {
+Status ValidateMesh(const MeshConfig& mesh, std::int64_t num_experts, const MeshWords& words) {
   Status violations = CheckPositive("world_size", mesh.world_size);
-  violations.Add(CheckPositive(kInstances, mesh.num_instances));
-  violations.Add(CheckPositive(kExpertParallel, mesh.expert_parallel));
-  if (violations.ok()) violations.Add(CheckRanks(mesh));
-  if (mesh.expert_parallel >= 1) violations.Add(CheckExperts(mesh.expert_parallel, num_experts));
-  violations.Add(CheckOuter(mesh));
+  violations.Add(CheckPositive(words.instances, mesh.num_instances));
+  violations.Add(CheckPositive(words.expert_parallel, mesh.expert_parallel));
+  if (violations.ok()) violations.Add(CheckRanks(mesh, words));
+  if (mesh.expert_parallel >= 1) {
+    violations.Add(CheckExperts(mesh.expert_parallel, num_experts, words));
+  }
+  violations.Add(CheckOuter(mesh, words));
   return violations;
 }
 

@@ -44,12 +44,21 @@ struct MeshConfig {
   OuterSharding outer = OuterSharding::kNoShard;
 };
 
+// What errors call the parts of a mesh: by default as the trainer's settings do.
+struct MeshWords {
+  std::string_view instances = "num_distributed_optimizer_instances";
+  std::string_view expert_parallel = "expert_model_parallel_size";
+  std::string_view sharding = "data_parallel_sharding_strategy";
+  // What makes instances not divide again.
+  std::string_view without_outer = "set outer_dp_sharding_strategy to no_shard";
+};
+
 // OK if the mesh can be built: N divides D, P divides the experts and I (an expert group must not
 // cross instances), and outer sharding has several instances of fully sharded ranks. `num_experts`
 // is 0 for a dense model.
 //
 // Errors: kUsage, one error for every violation, each with a hint that fixes it.
-Status ValidateMesh(const MeshConfig& mesh, std::int64_t num_experts);
+Status ValidateMesh(const MeshConfig& mesh, std::int64_t num_experts, const MeshWords& words = {});
 
 // The groups of every rank.
 enum class Group : std::uint8_t {
@@ -84,10 +93,6 @@ class Topology {
   [[nodiscard]] int Index(Group group) const;
   // The first member, which identifies the group among those of its kind: the color of a split.
   [[nodiscard]] int Color(Group group) const { return RanksOf(group).first; }
-
-  // Which of the D/P expert slices this rank owns if instances divide shards again. Slices divide
-  // the inner shard, so the inner index changes slowest.
-  [[nodiscard]] int ExpertSlice() const { return expert_inner() * mesh_.num_instances + outer(); }
 
  private:
   // The ranks first, first + stride, …; `size` of them. Every group has this form.

@@ -13,7 +13,7 @@
 namespace ckpt::train {
 namespace {
 
-constexpr std::string_view kLineStart = "{\"step\":";  // as StepMetrics writes it
+constexpr std::string_view kLineStart = "{\"step\":";  // as MetricsJson writes it
 
 struct MetricsLine {
   std::int64_t step = 0;

@@ -389,8 +389,8 @@ class Ops {
                          const Tensor& mean) = 0;
   // The gradient's scale = 1 / tokens of all ranks; 1 if there are none.
   virtual void AverageOverTokens(Queue& queue, const Tensor& sums, const Tensor& update) = 0;
-  // sums = Σ x² of every row of each of `all`. Each row is summed in one fixed order, independent of
-  // other rows. A row with an element that is not finite has a sum that is not finite.
+  // sums = Σ x² of every row of each of `all`. Each row is summed in one fixed order, independent
+  // of other rows. A row with an element that is not finite has a sum that is not finite.
   virtual void SumSquares(Queue& queue, std::span<const RowSquares> all) = 0;
   // Adds scale² · row_sums [rows], with the scale in `update`, to `sums`. Notes in `outcome` the
   // first row that is not finite.

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "trainer/device/tensor.h"
 #include "trainer/ops/exact_sum.h"
 
 namespace ckpt::trainer {
@@ -98,12 +97,6 @@ struct PhaseTimes {
 // Number of words, the length of a tensor.
 template <typename Scalars>
 inline constexpr auto kWordsOf = static_cast<std::int64_t>(sizeof(Scalars) / sizeof(std::int64_t));
-
-// The tensor of a struct above in this memory.
-template <typename Scalars>
-[[nodiscard]] Tensor ScalarsAt(std::byte* memory) {
-  return {memory, DType::kInt64, {kWordsOf<Scalars>}};
-}
 
 }  // namespace ckpt::trainer
 

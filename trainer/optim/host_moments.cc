@@ -4,8 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "core/base/check.h"
-
 namespace ckpt::trainer {
 
 std::uint64_t HostMoments::DeviceBytes(std::int64_t largest, int moments,

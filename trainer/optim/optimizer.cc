@@ -156,7 +156,7 @@ void Optimizer::UpdatePart(Queue& queue, const Tensor& update, const Run& run, s
   ops_->AdamW(queue, form, update, gradient, weights, moments[0], moments[1], copies);
 }
 
-Status Optimizer::SetMoment(int moment, const ParamStore::FillRows& fill, Queue& queue) {
+Status Optimizer::SetMoment(int moment, const FillRows& fill, Queue& queue) {
   CKPT_CHECK(moment >= 0 && moment < NumMoments(config_));
   if (host_) CKPT_RETURN_IF_ERROR(host_->AwaitAll());
   for (std::size_t s = 0; s < states_.size(); ++s) {
@@ -180,7 +180,7 @@ Status Optimizer::SetMoment(int moment, const ParamStore::FillRows& fill, Queue&
   return OkStatus();
 }
 
-Status Optimizer::ReadMoment(int moment, const ParamStore::PlaceRows& place, Queue& queue) {
+Status Optimizer::ReadMoment(int moment, const PlaceRows& place, Queue& queue) {
   CKPT_CHECK(moment >= 0 && moment < NumMoments(config_));
   if (host_) CKPT_RETURN_IF_ERROR(host_->AwaitAll());
   for (std::size_t s = 0; s < states_.size(); ++s) {

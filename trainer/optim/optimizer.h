@@ -3,18 +3,16 @@
 #define CKPT_TRAINER_OPTIM_OPTIMIZER_H_
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "core/base/result.h"
 #include "trainer/device/device.h"
 #include "trainer/ops/ops.h"
 #include "trainer/optim/host_moments.h"
-#include "trainer/optim/schedule.h"
 #include "trainer/params/param_store.h"
+#include "trainer/params/piece_rows.h"
 #include "trainer/params/shard_plan.h"
 
 namespace ckpt::trainer {
@@ -75,8 +73,8 @@ class Optimizer {
   // host are copied before ReadMoment returns.
   //
   // REQUIRES: 0 <= moment < NumMoments. Errors: those of `fill` and of the queue, kSystem.
-  Status SetMoment(int moment, const ParamStore::FillRows& fill, Queue& queue);
-  Status ReadMoment(int moment, const ParamStore::PlaceRows& place, Queue& queue);
+  Status SetMoment(int moment, const FillRows& fill, Queue& queue);
+  Status ReadMoment(int moment, const PlaceRows& place, Queue& queue);
 
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }

@@ -69,14 +69,6 @@ std::string_view DecayStyleName(DecayStyle style) {
   return {};
 }
 
-std::optional<WsdDecayStyle> ParseWsdDecayStyle(std::string_view name) {
-  if (name == "exponential") return WsdDecayStyle::kExponential;
-  if (name == "linear") return WsdDecayStyle::kLinear;
-  if (name == "cosine") return WsdDecayStyle::kCosine;
-  if (name == "minus_sqrt") return WsdDecayStyle::kMinusSqrt;
-  return std::nullopt;
-}
-
 // Messages use the names of the run's settings, which the user knows.
 Status ValidateSchedule(const ScheduleConfig& schedule) {
   Status violations;

@@ -3,7 +3,6 @@
 #define CKPT_TRAINER_OPTIM_SCHEDULE_H_
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 #include "core/base/status.h"
@@ -14,7 +13,6 @@ enum class DecayStyle : std::uint8_t { kConstant, kLinear, kCosine, kWsd };
 enum class WsdDecayStyle : std::uint8_t { kExponential, kLinear, kCosine, kMinusSqrt };
 
 [[nodiscard]] std::string_view DecayStyleName(DecayStyle style);  // "cosine", "WSD", …
-[[nodiscard]] std::optional<WsdDecayStyle> ParseWsdDecayStyle(std::string_view name);
 
 // Steps are updates of the optimizer. Megatron counts samples: one step is a global batch of them.
 struct ScheduleConfig {

@@ -33,8 +33,6 @@ struct FlatLayout {
   std::vector<std::int64_t> offsets;  // where each tensor starts, in the order given
   std::vector<std::int64_t> row_elems;
   std::vector<std::int64_t> num_elems;
-
-  [[nodiscard]] std::int64_t shard_elems() const { return total_elems / num_shards; }
 };
 
 // The part of a tensor within a range of the flat array.
@@ -80,8 +78,8 @@ std::vector<FlatGap> ListGaps(const FlatLayout& layout);
 
 // The non-empty pieces of all tensors within [begin, end), in order of position.
 //
-// REQUIRES: 0 <= begin <= end <= total_elems, both multiples of shard_elems(): the bounds of a
-// shard in this division or in a coarser one.
+// REQUIRES: 0 <= begin <= end <= total_elems, both multiples of total_elems / num_shards: the
+// bounds of a shard in this division or in a coarser one.
 std::vector<RowRange> RowsWithin(const FlatLayout& layout, std::int64_t begin, std::int64_t end);
 
 }  // namespace ckpt::trainer

@@ -2,12 +2,36 @@
 
 #include <utility>
 
-#include "trainer/params/internal/param_store_impl.h"
+#include "trainer/params/internal/group_views.h"
 
 namespace ckpt::trainer {
 
-Result<Tensor> ParamStore::Impl::AllocateArray(GroupArrays& arrays, std::int64_t elems, DType dtype,
-                                               MemoryUse use) {
+Result<std::unique_ptr<ParamStore>> ParamStore::Create(const std::vector<UnitSpec>& units,
+                                                       ShardPlan plan, MeshComms& comms, Ops& ops,
+                                                       Device& device, Queue& compute,
+                                                       const ParamStoreOptions& options) {
+  std::unique_ptr<ParamStore> store(
+      new ParamStore(units, std::move(plan), comms, ops, device, compute, options));
+  CKPT_RETURN_IF_ERROR(store->Allocate());
+  return store;
+}
+
+ParamStore::ParamStore(const std::vector<UnitSpec>& units, ShardPlan plan, MeshComms& comms,
+                       Ops& ops, Device& device, Queue& compute, const ParamStoreOptions& options)
+    : units_(units),
+      plan_(std::move(plan)),
+      comms_(comms),
+      ops_(ops),
+      device_(device),
+      compute_(compute),
+      options_(options),
+      piece_rows_(ops, device),
+      gather_(device.MakeQueue("gather")),
+      gather_outer_(device.MakeQueue("gather outer")),
+      reduce_(device.MakeQueue("reduce")) {}
+
+Result<Tensor> ParamStore::AllocateArray(GroupArrays& arrays, std::int64_t elems, DType dtype,
+                                         MemoryUse use) {
   CKPT_ASSIGN_OR_RETURN(
       Buffer buffer,
       device_.Allocate(static_cast<std::uint64_t>(elems) * ElementBytes(dtype), use));
@@ -17,7 +41,7 @@ Result<Tensor> ParamStore::Impl::AllocateArray(GroupArrays& arrays, std::int64_t
 }
 
 // Checks what ParamSpec promises about the parameters of a stack.
-void ParamStore::Impl::CheckStacks(const GroupPlan& group) const {
+void ParamStore::CheckStacks(const GroupPlan& group) const {
   const FlatLayout& layout = group.layout;
   for (std::size_t i = 1; i < group.params.size(); ++i) {
     const std::string& stack = Spec(group, i).stack;
@@ -26,7 +50,7 @@ void ParamStore::Impl::CheckStacks(const GroupPlan& group) const {
   }
 }
 
-Status ParamStore::Impl::AllocateGroup(const GroupPlan& group) {
+Status ParamStore::AllocateGroup(const GroupPlan& group) {
   CheckStacks(group);
   const Precision& precision = plan_.precision;
   GroupArrays& arrays = arrays_.emplace_back();
@@ -46,12 +70,12 @@ Status ParamStore::Impl::AllocateGroup(const GroupPlan& group) {
   return OkStatus();
 }
 
-Tensor ParamStore::Impl::MainSums(std::size_t index) const {
+Tensor ParamStore::MainSums(std::size_t index) const {
   const GroupPlan& group = plan_.groups[index];
   return PartOf(arrays_[index].gradients, group.gradients, group.main);
 }
 
-void ParamStore::Impl::ListMain(std::size_t index) {
+void ParamStore::ListMain(std::size_t index) {
   const GroupPlan& group = plan_.groups[index];
   const GroupArrays& arrays = arrays_[index];
   MainArrays& main = mains_.emplace_back();
@@ -65,7 +89,7 @@ void ParamStore::Impl::ListMain(std::size_t index) {
   main.pieces = ListPieces(units_[static_cast<std::size_t>(group.unit)], group);
 }
 
-Status ParamStore::Impl::Allocate() {
+Status ParamStore::Allocate() {
   arrays_.reserve(plan_.groups.size());
   for (const GroupPlan& group : plan_.groups) CKPT_RETURN_IF_ERROR(AllocateGroup(group));
   for (std::size_t g = 0; g < plan_.groups.size(); ++g) ListMain(g);
@@ -81,7 +105,7 @@ Status ParamStore::Impl::Allocate() {
   return OkStatus();
 }
 
-Status ParamStore::Impl::FindOtherWeights(std::size_t group_index) {
+Status ParamStore::FindOtherWeights(std::size_t group_index) {
   const GroupPlan& group = plan_.groups[group_index];
   if (!group.UpdatesMayExchange()) return OkStatus();
   Collectives& comm = GatherComm(group);
@@ -93,7 +117,7 @@ Status ParamStore::Impl::FindOtherWeights(std::size_t group_index) {
   return OkStatus();
 }
 
-Status ParamStore::Impl::AllocateSlots() {
+Status ParamStore::AllocateSlots() {
   std::vector<SlotPool::OwnSlot> own_weights, own_gradients;
   for (const ShardPlan::EndPlace& end : plan_.ends) {
     own_weights.push_back({.unit = end.unit, .bytes = end.weight_bytes});
@@ -111,7 +135,7 @@ Status ParamStore::Impl::AllocateSlots() {
   return OkStatus();
 }
 
-Status ParamStore::Impl::AllocateLandings() {
+Status ParamStore::AllocateLandings() {
   const DType wire = plan_.precision.grad_comm;
   for (const Landing& landing : plan_.landings) {
     CKPT_ASSIGN_OR_RETURN(
@@ -124,7 +148,7 @@ Status ParamStore::Impl::AllocateLandings() {
   return OkStatus();
 }
 
-void ParamStore::Impl::RegisterMemory() {
+void ParamStore::RegisterMemory() {
   for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
     for (const Buffer& memory : arrays_[g].memory) {
       GatherComm(plan_.groups[g]).Register(memory);
@@ -148,7 +172,7 @@ void ParamStore::Impl::RegisterMemory() {
   comms_.reduce_outer->Register(wire_memory_);
 }
 
-Status ParamStore::Impl::SetWeights(const FillRows& fill, int threads) {
+Status ParamStore::SetWeights(const FillRows& fill, int threads) {
   AwaitWeightReaders();
   Status filled;
   for (const MainArrays& main : mains_) {
@@ -164,14 +188,14 @@ Status ParamStore::Impl::SetWeights(const FillRows& fill, int threads) {
   return filled.ok() ? refreshed : filled;
 }
 
-Status ParamStore::Impl::ReadWeights(const PlaceRows& place, Queue& queue) {
+Status ParamStore::ReadWeights(const PlaceRows& place, Queue& queue) {
   for (const MainArrays& main : mains_) {
     CKPT_RETURN_IF_ERROR(piece_rows_.Read(main.pieces, main.weights, place, queue));
   }
   return OkStatus();
 }
 
-Status ParamStore::Impl::Synchronize() {
+Status ParamStore::Synchronize() {
   Status status = compute_.Synchronize();
   for (Queue* queue : {gather_.get(), gather_outer_.get(), reduce_.get()}) {
     Status queue_status = queue->Synchronize();
@@ -179,42 +203,5 @@ Status ParamStore::Impl::Synchronize() {
   }
   return status;
 }
-
-ParamStore::ParamStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-ParamStore::~ParamStore() = default;
-
-Result<std::unique_ptr<ParamStore>> ParamStore::Create(const std::vector<UnitSpec>& units,
-                                                       ShardPlan plan, MeshComms& comms, Ops& ops,
-                                                       Device& device, Queue& compute,
-                                                       const ParamStoreOptions& options) {
-  auto impl = std::make_unique<Impl>(units, std::move(plan), comms, ops, device, compute, options);
-  CKPT_RETURN_IF_ERROR(impl->Allocate());
-  return std::unique_ptr<ParamStore>(new ParamStore(std::move(impl)));
-}
-
-Status ParamStore::SetWeights(const FillRows& fill, int threads) {
-  return impl_->SetWeights(fill, threads);
-}
-Status ParamStore::ReadWeights(const PlaceRows& place, Queue& queue) {
-  return impl_->ReadWeights(place, queue);
-}
-PieceRows& ParamStore::piece_rows() { return impl_->piece_rows(); }
-void ParamStore::LeaveSquares(const Tensor& squares) { impl_->LeaveSquares(squares); }
-void ParamStore::BeginStep(int num_micro_batches) { impl_->BeginStep(num_micro_batches); }
-void ParamStore::BeginMicroBatch() { impl_->BeginMicroBatch(); }
-int ParamStore::FinishEarlyGradients() { return impl_->FinishEarlyGradients(); }
-void ParamStore::FinishGradients() { impl_->FinishGradients(); }
-void ParamStore::WeightsChanged(int unit) { impl_->WeightsChanged(unit); }
-std::span<const MainArrays> ParamStore::mains() const { return impl_->mains(); }
-const ShardPlan& ParamStore::plan() const { return impl_->plan(); }
-const ParamStoreCounters& ParamStore::counters() const { return impl_->counters(); }
-Status ParamStore::Synchronize() { return impl_->Synchronize(); }
-void ParamStore::Prefetch(int unit) { impl_->Prefetch(unit); }
-std::span<const Tensor> ParamStore::Acquire(int unit) { return impl_->Acquire(unit); }
-void ParamStore::Release(int unit) { impl_->Release(unit); }
-std::span<const Gradient> ParamStore::AcquireGradients(int unit) {
-  return impl_->AcquireGradients(unit);
-}
-void ParamStore::ReduceGradients(int unit) { impl_->ReduceGradients(unit); }
 
 }  // namespace ckpt::trainer

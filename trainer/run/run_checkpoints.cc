@@ -19,7 +19,6 @@
 #include "trainer/checkpoint/model_facts.h"
 #include "trainer/checkpoint/state_map.h"
 #include "trainer/comm/agreement.h"
-#include "trainer/run/initial_weights.h"
 #include "trainer/run/internal/describe_run.h"
 #include "trainer/run/internal/published_model.h"
 

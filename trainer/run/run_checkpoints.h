@@ -59,8 +59,8 @@ class RunCheckpoints {
 
   // Checks, before the first step, everything that a save needs: memory for a copy of the state, a
   // plan of the whole checkpoint, and space on the disk for the saves of a run that is at `start`
-  // and ends after step `last_step`.
-  // After it, a save can fail only because of its storage. REQUIRES: the state is loaded.
+  // and ends after step `last_step`. After it, a save can fail only because of its storage.
+  // REQUIRES: the state is loaded.
   //
   // Errors: kNotFound (save_format hf without a config.json), kNoSpace (CheckRoomForSaves), those
   // of PlanSavedTensors and PlanTrainingSave.

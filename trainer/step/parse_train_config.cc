@@ -1,7 +1,6 @@
 #include "trainer/step/parse_train_config.h"
 
 #include <limits>
-#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>

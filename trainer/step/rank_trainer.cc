@@ -6,7 +6,6 @@
 #include <deque>
 #include <functional>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "trainer/params/mesh_comms.h"
@@ -55,13 +54,11 @@ class RankTrainerImpl final : public RankTrainer {
   Status Build();
 
   Status InitializeWeights() override;
-  Status SetWeights(const ParamStore::FillRows& fill) override { return FillWeights(fill, 1); }
-  Status DrawWeights(const ParamStore::FillRows& fill) override {
-    return FillWeights(fill, host_threads_);
-  }
-  Status SetMoment(int moment, const ParamStore::FillRows& fill) override;
-  Status ReadWeights(const ParamStore::PlaceRows& place) override;
-  Status ReadMoment(int moment, const ParamStore::PlaceRows& place) override;
+  Status SetWeights(const FillRows& fill) override { return FillWeights(fill, 1); }
+  Status DrawWeights(const FillRows& fill) override { return FillWeights(fill, host_threads_); }
+  Status SetMoment(int moment, const FillRows& fill) override;
+  Status ReadWeights(const PlaceRows& place) override;
+  Status ReadMoment(int moment, const PlaceRows& place) override;
   Status AwaitReads() override { return copy_->Await(reads_); }
   Status Enqueue(std::span<const HostMicroBatch> batches, const Vote& asks_to_stop) override;
   Result<StepReport> Collect() override;
@@ -85,7 +82,7 @@ class RankTrainerImpl final : public RankTrainer {
   [[nodiscard]] const TrainConfig& config() const override { return config_; }
 
  private:
-  Status FillWeights(const ParamStore::FillRows& fill, int threads);
+  Status FillWeights(const FillRows& fill, int threads);
 
   // On the device; null if the router chooses. Errors: kSystem.
   Result<Tensor> PutAssignedExperts();
@@ -247,7 +244,7 @@ Status RankTrainerImpl::InitializeWeights() {
   });
 }
 
-Status RankTrainerImpl::FillWeights(const ParamStore::FillRows& fill, int threads) {
+Status RankTrainerImpl::FillWeights(const FillRows& fill, int threads) {
   compute_->Wait(reads_);
   CKPT_RETURN_IF_ERROR(store_->SetWeights(fill, threads));
   for (const ReplicatedBuffer& buffer : model_->buffers()) {
@@ -258,12 +255,12 @@ Status RankTrainerImpl::FillWeights(const ParamStore::FillRows& fill, int thread
   return OkStatus();
 }
 
-Status RankTrainerImpl::SetMoment(int moment, const ParamStore::FillRows& fill) {
+Status RankTrainerImpl::SetMoment(int moment, const FillRows& fill) {
   compute_->Wait(reads_);
   return optimizer_->SetMoment(moment, fill, *compute_);
 }
 
-Status RankTrainerImpl::ReadWeights(const ParamStore::PlaceRows& place) {
+Status RankTrainerImpl::ReadWeights(const PlaceRows& place) {
   copy_->Wait(compute_->Record());
   CKPT_RETURN_IF_ERROR(store_->ReadWeights(place, *copy_));
   for (const ReplicatedBuffer& buffer : model_->buffers()) {
@@ -275,7 +272,7 @@ Status RankTrainerImpl::ReadWeights(const ParamStore::PlaceRows& place) {
   return OkStatus();
 }
 
-Status RankTrainerImpl::ReadMoment(int moment, const ParamStore::PlaceRows& place) {
+Status RankTrainerImpl::ReadMoment(int moment, const PlaceRows& place) {
   copy_->Wait(compute_->Record());
   CKPT_RETURN_IF_ERROR(optimizer_->ReadMoment(moment, place, *copy_));
   reads_ = copy_->Record();

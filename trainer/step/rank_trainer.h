@@ -19,6 +19,7 @@
 #include "trainer/ops/ops.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/params/param_store.h"
+#include "trainer/params/piece_rows.h"
 #include "trainer/step/rank_phases.h"
 #include "trainer/step/step_buffers.h"
 #include "trainer/step/train_config.h"
@@ -62,9 +63,6 @@ struct StepReport {
   // The same of all ranks, of the last step that was collected when this one was enqueued: the
   // times travel with a step's sums. Where there are several ranks and such a step.
   std::optional<RankPhases> rank_phases = {};
-  [[nodiscard]] double ms_of(StepPhase phase) const {
-    return phase_ms[static_cast<std::size_t>(phase)];
-  }
 };
 
 struct Evaluation {
@@ -84,19 +82,19 @@ class RankTrainer {
   // Draws weights from (seed, name, row): the same on every mesh.
   virtual Status InitializeWeights() = 0;
   // Sets every parameter and every replicated buffer. Errors: those of ParamStore::SetWeights.
-  virtual Status SetWeights(const ParamStore::FillRows& fill) = 0;
+  virtual Status SetWeights(const FillRows& fill) = 0;
   // The same, where `host_threads` threads call `fill` at once.
-  virtual Status DrawWeights(const ParamStore::FillRows& fill) = 0;
+  virtual Status DrawWeights(const FillRows& fill) = 0;
   // Sets the optimizer's state of every weight that this rank updates: for AdamW, moment 0 is
   // exp_avg and 1 exp_avg_sq; for SGD, 0 is the momentum. Set the number of updates by
   // `optimizer().set_steps`; the learning rate depends on it too. Errors: those of SetWeights.
-  virtual Status SetMoment(int moment, const ParamStore::FillRows& fill) = 0;
+  virtual Status SetMoment(int moment, const FillRows& fill) = 0;
   // Begin to copy the requested rows to the host: the rows that this rank owns, and every
   // replicated buffer. The copy has the values of now: what is enqueued later changes them only
   // when they are copied. `place` is called before the call returns; the places stay valid until
   // AwaitReads. REQUIRES: a place has the size of its piece. Errors: kSystem.
-  virtual Status ReadWeights(const ParamStore::PlaceRows& place) = 0;
-  virtual Status ReadMoment(int moment, const ParamStore::PlaceRows& place) = 0;
+  virtual Status ReadWeights(const PlaceRows& place) = 0;
+  virtual Status ReadMoment(int moment, const PlaceRows& place) = 0;
   // Waits for these copies. Another thread may call it while no read begins. Errors: those of the
   // queue.
   virtual Status AwaitReads() = 0;

@@ -10,8 +10,8 @@ namespace ckpt {
 // What a target that shows the source's tensors cannot do with them. Errors: kUsage.
 Status CheckLinkOptions(const ConvertOptions& options, const Target& to);
 
-// Where tensors keep the source's keys, nothing says which of them are the model's weights: whatever
-// is about these is refused. Errors: kUsage.
+// Where tensors keep the source's keys, nothing says which of them are the model's weights:
+// whatever is about these is refused. Errors: kUsage.
 Status CheckOptionsAsStored(const ConvertOptions& options, const PreparedConversion& prepared);
 
 }  // namespace ckpt

@@ -12,11 +12,14 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "converters/config/megatron_args.h"
 #include "converters/config/own_args.h"
 #include "converters/verbs/optimizer_groups.h"
 #include "core/base/check.h"
 #include "core/checkpoint/add_file.h"
+#include "core/training/run_settings.h"
 #include "formats/registry/stored_run.h"
 
 namespace ckpt {
@@ -162,8 +165,9 @@ Status DescribeModel(const TrainingState& state, const ModelView& view, Training
     std::erase_if(args, [&, &said = name](const auto& arg) { return arg.first == said; });
     args.emplace_back(name, std::move(value));
   }
-  AddMissing({{"iteration", run.iteration}, {"consumed_train_samples", run.consumed_samples}},
-             args);
+  AddMissing(
+      {{std::string(kIteration), run.iteration}, {std::string(kSamples), run.consumed_samples}},
+      args);
   run.args = std::move(args);
   return OkStatus();
 }
@@ -258,8 +262,8 @@ NamedValues ArgsForWeights(const layout::Configuration& run, NamedValues of_targ
                                            "virtual_pipeline_model_parallel_size",
                                            "context_parallel_size",
                                            "expert_model_parallel_size"};
-  static constexpr std::array kProgress = {"iteration", "consumed_train_samples",
-                                           "consumed_valid_samples", "skipped_train_samples"};
+  static constexpr std::array<std::string_view, 4> kProgress = {
+      kIteration, kSamples, "consumed_valid_samples", "skipped_train_samples"};
   const auto is_in = [](const auto& names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();
   };

@@ -5,6 +5,7 @@
 #include <optional>
 #include <regex>
 #include <string>
+#include <utility>
 
 #include "core/base/result.h"
 #include "core/tensor/dtype.h"
@@ -12,8 +13,8 @@
 namespace ckpt {
 
 // Floating-point tensors that training code keeps in float32 whatever the model's precision:
-// routing corrections decide by differences that bfloat16 does not hold, frequencies and decays are
-// computed from.
+// routing corrections decide by differences that bfloat16 does not hold, and other values are
+// computed from frequencies and decays.
 inline constexpr char kDefaultKeepFp32[] =
     "e_score_correction_bias|expert_bias|A_log|dt_bias|inv_freq";
 

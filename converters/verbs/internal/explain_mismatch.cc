@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -19,9 +16,11 @@
 #include <fmt/ranges.h>
 
 #include "converters/config/hf_config.h"
+#include "converters/config/megatron_args.h"
 #include "converters/verbs/internal/key_remedy.h"
 #include "core/base/glob.h"
 #include "core/base/name_list.h"
+#include "core/base/text_number.h"
 #include "core/layout/find_value.h"
 #include "core/layout/numbered_axes.h"
 #include "formats/registry/stored_run.h"
@@ -168,11 +167,11 @@ std::vector<std::int64_t> CountNumbered(const std::vector<std::string>& keys) {
     std::size_t depth = 0;
     for (std::size_t begin = 0; begin <= key.size();) {
       const std::size_t end = std::min(key.find('.', begin), key.size());
-      std::int64_t number = 0;
-      const auto [read, error] = std::from_chars(&key[begin], &key[end], number);
-      if (end > begin && error == std::errc() && read == &key[end] && number < kMaxValueToTry) {
+      const auto number =
+          ParseNumber<std::int64_t>(std::string_view(key).substr(begin, end - begin));
+      if (number && *number < kMaxValueToTry) {
         if (counts.size() == depth) counts.push_back(0);
-        counts[depth] = std::max(counts[depth], number + 1);
+        counts[depth] = std::max(counts[depth], *number + 1);
         ++depth;
       }
       begin = end + 1;
@@ -422,9 +421,13 @@ Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options
     problems.back().hint =
         fmt::format("ckpt-convert {} leaves out what is no part of the model", DropOptions(beside));
   }
-  // Arguments that are absent have Megatron's defaults.
   const bool is_of_args = model.assets.empty() && options.config.empty();
-  if (is_of_args && problems.back().hint.empty()) {
+  if (!is_of_args) return Status(std::move(problems));
+  // What is stored otherwise may have another shape.
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(*model.checkpoint));
+  CKPT_RETURN_IF_ERROR(CheckStoredAsOthersDo(args).File(model.checkpoint->path.string()));
+  // Arguments that are absent have Megatron's defaults.
+  if (problems.back().hint.empty()) {
     problems.back().hint =
         "the run's args, which describe the model, may lack some: ckpt-convert --hf-assets DIR "
         "takes the model from a config.json there";

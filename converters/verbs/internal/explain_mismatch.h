@@ -17,8 +17,8 @@ namespace ckpt {
 // kUnsupported.
 Status RefuseQuantised(const ModelSource& model, std::span<const GlobalTensor> tensors);
 
-// A weight that is stored as codes beside its scales, by the names that quantisation methods give to
-// these. Null: there is none.
+// A weight that is stored as codes beside its scales, by the names that quantisation methods give
+// to these. Null: there is none.
 [[nodiscard]] const GlobalTensor* FindQuantised(std::span<const GlobalTensor> tensors);
 
 // Far more layers or experts than the tensors can have: to look for their names in every form would
@@ -30,9 +30,9 @@ Status RefuseCounts(const ModelSource& model, std::span<const GlobalTensor> tens
 //   kUsage           the tensors have the names of another naming: the source is of another kind
 //   kUnmapped        no tensor has a name of the family
 //   kMissing, kUnmapped, kShapeMismatch
-// one setting of the configuration, if it were another, would make everything fit: a size, a number
-// of
-//                    layers or experts, or a switch
+//                    one setting of the configuration, if it were another, would make everything
+//                    fit: a size, a number of layers or experts, or a switch
+//   kUnsupported     by the arguments of a run, its weights lie otherwise than others'
 //   else the problems as they are, with a hint where all of them are keys beside a whole model, or
 //   where the arguments of a run say what model it is.
 Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options,

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.h"
 #include "core/exec/task_pool.h"
 #include "core/io/path.h"
 
@@ -94,8 +95,8 @@ Status CheckLinks(const CheckpointSource& written, const ModelSource& model, con
   const CheckpointIndex& index = written.index();
   if (index.tensors().size() != links.size()) {
     return Error(ErrorKind::kValueMismatch, "the result read back has other tensors")
-        .Expected(fmt::format("{} tensors", links.size()))
-        .Actual(fmt::format("{} tensors", index.tensors().size()));
+        .Expected(Counted(links.size(), "tensor"))
+        .Actual(Counted(index.tensors().size(), "tensor"));
   }
   const auto source_tensors = model.source().index().tensors();
   for (const StoredTensor& stored : model.stored) {

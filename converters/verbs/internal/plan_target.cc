@@ -2,28 +2,24 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
-#include <map>
 #include <set>
-#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
 #include "converters/families/known_namings.h"
+#include "converters/verbs/internal/add_side_files.h"
+#include "converters/verbs/internal/carry_objects.h"
 #include "converters/verbs/internal/convert_run.h"
 #include "converters/verbs/internal/dtype_policy.h"
-#include "converters/verbs/internal/files_beside.h"
 #include "converters/verbs/internal/link_tensors.h"
-#include "converters/verbs/side_files.h"
 #include "core/base/quote.h"
 #include "core/base/warning.h"
-#include "core/base/wildcard.h"
-#include "core/io/path.h"
-#include "core/json/json_writer.h"
-#include "core/manifest/manifest_text.h"
 #include "formats/registry/stored_run.h"
 
 namespace ckpt {
@@ -112,270 +108,6 @@ ManifestOrigin DescribeOrigin(const ModelSource& model) {
   origin.dropped.clear();
   for (const LeftOutEntry& entry : model.left_out) origin.dropped.push_back(entry.key);
   return origin;
-}
-
-// The type that most of the weights have.
-DType MainDtype(const std::vector<TargetTensor>& tensors) {
-  std::map<DType, std::int64_t> elements;
-  for (const TargetTensor& tensor : tensors) elements[tensor.dtype] += NumElements(tensor.shape);
-  const auto most =
-      std::max_element(elements.begin(), elements.end(),
-                       [](const auto& a, const auto& b) { return a.second < b.second; });
-  return most == elements.end() ? DType::kFloat32 : most->first;
-}
-
-// Files of the repository that are not carried to the target and hold no weights of the model. If
-// the configuration is from another directory, the files there are not part of the source.
-std::vector<LeftOutEntry> LeftOutFiles(const ModelSource& model, std::vector<LeftOutEntry> files) {
-  const bool is_own = model.checkpoint->format->assets_directory.empty() &&
-                      CanonicalPath(model.assets) == CanonicalPath(model.checkpoint->path);
-  if (!is_own) return {};
-  const std::span<const std::string> read = model.source().index().files();
-  std::erase_if(files, [&](const LeftOutEntry& file) {
-    return std::find(read.begin(), read.end(), file.key) != read.end();
-  });
-  return files;
-}
-
-// Why tensors of the source are left out. Objects that are left out for one of these reasons
-// describe them, such as an optimizer's settings without its moments: without them they say that
-// the target holds what it does not.
-std::set<std::string> WhyTensorsStayBehind(const ModelSource& model) {
-  std::set<std::string> whys;
-  if (!model.family) return whys;
-  for (const LeftOutEntry& entry : model.left_out) {
-    if (model.source().index().FindTensor(entry.key) != nullptr) whys.insert(entry.why);
-  }
-  return whys;
-}
-
-// Whether the target can hold the object, by its text or else itself: a text names tensors and
-// instances of many classes, and does not say what they hold.
-Status FitObject(const Format& target, const CheckpointSource& source, const ObjectEntry& object,
-                 CarriedObject& carried) {
-  if (target.check_object == nullptr) return OkStatus();
-  Status by_text = target.check_object(carried);
-  if (by_text.ok()) return by_text;
-  Result<std::optional<PickledObject>> pickled = source.ReadPickled(object);
-  if (!pickled.ok()) return std::move(pickled).status();
-  if (!*pickled) return by_text;
-  carried.pickled = *std::move(pickled);
-  return target.check_object(carried);
-}
-
-// Reads the objects of the source for a target that holds them. They are not left out then.
-Status CarryObjects(const Format& target, const OpenModelOptions& options, ModelSource& model,
-                    WeightsRequest& request) {
-  std::map<std::string, std::string> reasons;  // of those that stay behind
-  const std::set<std::string> of_tensors = WhyTensorsStayBehind(model);
-  for (const LeftOutEntry& entry : model.left_out) {
-    if (of_tensors.contains(entry.why)) reasons[entry.key] = entry.why;
-  }
-  for (const ObjectEntry& object : model.source().index().objects()) {
-    if (reasons.contains(object.key)) continue;
-    const std::optional<std::string> key = KeyInTarget(options, object.key);
-    if (!key) {
-      reasons[object.key] = kLeftOutOnRequest;
-      continue;
-    }
-    Result<RenderedObject> read = model.source().ReadObject(object);
-    if (!read.ok() && read.status().kind() == ErrorKind::kResource) {
-      reasons[object.key] = read.status().first().message;
-      continue;
-    }
-    CKPT_ASSIGN_OR_RETURN(RenderedObject rendered, std::move(read));
-    CarriedObject carried = {.key = *key,
-                             .type = std::move(rendered.type),
-                             .json = std::move(rendered.json),
-                             .numbers = std::move(rendered.numbers)};
-    Status fits = FitObject(target, model.source(), object, carried);
-    if (!fits.ok() && IsOfSystem(fits.first().kind)) return fits;
-    if (fits.ok()) {
-      if (target.check_text != nullptr) {
-        const Status says_all = target.check_text(carried);
-        if (!says_all.ok()) reasons[object.key] = "as a text alone: " + says_all.first().message;
-      }
-      request.carried_objects.push_back(std::move(carried));
-    } else {
-      reasons[object.key] = fits.first().message;
-    }
-  }
-  std::set<std::string_view> objects;
-  for (const ObjectEntry& object : model.source().index().objects()) objects.insert(object.key);
-  std::erase_if(model.left_out, [&](const LeftOutEntry& entry) {
-    return objects.contains(entry.key) && !reasons.contains(entry.key);
-  });
-  for (LeftOutEntry& entry : model.left_out) {
-    if (objects.contains(entry.key)) entry.why = reasons.at(entry.key);
-  }
-  return OkStatus();
-}
-
-// The first object that a pattern renames although none of those that it matches is in the target;
-// null: there is none, or the pattern renames tensors.
-const LeftOutEntry* FindRenamedInVain(const std::string& from, const ModelSource& model) {
-  const auto matches = [&](const auto& entry) {
-    return Rewrite(from, from, entry.key).has_value();
-  };
-  const CheckpointIndex& index = model.source().index();
-  if (std::ranges::any_of(index.tensors(), matches)) return nullptr;
-  const LeftOutEntry* first = nullptr;
-  std::ptrdiff_t left_out = 0;
-  for (const LeftOutEntry& entry : model.left_out) {
-    if (index.FindObject(entry.key) == nullptr || !matches(entry)) continue;
-    if (first == nullptr) first = &entry;
-    ++left_out;
-  }
-  return left_out == std::ranges::count_if(index.objects(), matches) ? first : nullptr;
-}
-
-// Whoever names an object to rename it expects it in the target.
-Status CheckRenamedObjects(const OpenModelOptions& options, const ModelSource& model,
-                           const WeightsRequest& request) {
-  for (const LeftOutEntry& entry : model.left_out) {
-    const auto renamed = options.rename.find(entry.key);
-    const bool is_object = model.source().index().FindObject(entry.key) != nullptr;
-    if (renamed == options.rename.end() || !is_object) continue;
-    const bool is_carried = std::ranges::any_of(
-        request.carried_objects,
-        [&](const CarriedObject& object) { return object.key == renamed->second; });
-    if (is_carried) continue;  // as a text alone
-    return Error(ErrorKind::kUsage, "--rename is for an object that the target does not hold")
-        .File(model.checkpoint->path.string())
-        .Tensor(entry.key)
-        .Actual(entry.why);
-  }
-  for (const auto& [from, to] : options.rename) {
-    if (from.find('*') == std::string::npos) continue;
-    const LeftOutEntry* const entry = FindRenamedInVain(from, model);
-    if (entry == nullptr) continue;
-    return Error(ErrorKind::kUsage,
-                 fmt::format("--rename {} is for objects alone, and the target holds none of them",
-                             Quote(from)))
-        .File(model.checkpoint->path.string())
-        .Tensor(entry->key)
-        .Actual(entry->why);
-  }
-  return OkStatus();
-}
-
-// Where the target's tensors and objects stood in the source, by their new keys. Renamed ones stand
-// on top.
-void KeepPaths(const Format& target, const OpenModelOptions& options, PreparedConversion& prepared,
-               WeightsRequest& request) {
-  const ModelSource& model = prepared.model;
-  EntryPaths known = model.source().Paths();
-  if (known.empty()) return;
-  if (target.nested_keys == NestedKeys::kTexts) {
-    for (auto& [key, path] : known) path = WithTextKeys(std::move(path));
-  }
-  const auto keep = [&](const std::string& source, const std::string& key) {
-    const auto found = source == key ? known.find(source) : known.end();
-    request.paths.emplace(key, found == known.end() ? EntryPath{key} : std::move(found->second));
-  };
-  for (const StoredTensor& stored : model.stored) {
-    keep(model.source().index().tensors()[stored.position].key, stored.key);
-  }
-  for (const ObjectEntry& object : model.source().index().objects()) {
-    if (const auto key = KeyInTarget(options, object.key)) keep(object.key, *key);
-  }
-  if (MakeOneObject(request.paths)) return;
-  request.paths.clear();
-  prepared.warnings.push_back(
-      Warning(ErrorKind::kUnsupported,
-              "keys of the nested object are the same as text, so the target is one flat mapping",
-              model.checkpoint->path.string()));
-}
-
-// What the files said besides tensors is written again with them. So it is not left out, unless the
-// source has another value for it.
-Status CountTextsOfShards(const std::vector<SideText>& texts, ModelSource& model) {
-  for (const SideText& text : texts) {
-    const ObjectEntry* const object = model.source().index().FindObject(text.name);
-    if (object == nullptr) continue;
-    CKPT_ASSIGN_OR_RETURN(const RenderedObject read, model.source().ReadObject(*object));
-    if (read.json != JsonQuote(text.content)) continue;
-    std::erase_if(model.left_out,
-                  [&](const LeftOutEntry& entry) { return entry.key == text.name; });
-  }
-  return OkStatus();
-}
-
-// What a target of one file holds besides tensors.
-Status FillOneFile(Storage& storage, const ConvertOptions& options, PreparedConversion& prepared,
-                   WeightsRequest& request) {
-  if (options.parity_group != 0) {
-    return Error(ErrorKind::kUsage,
-                 fmt::format("a {} file has no parity files", prepared.to.container->name));
-  }
-  request.file_name = options.target.filename().string();
-  CKPT_ASSIGN_OR_RETURN(request.names_in_use,
-                        NamesInUse(storage, *prepared.to.container, options.target));
-  if (prepared.to.container->holds_objects) {
-    Manifest account;
-    account.tool = "ckptkit " CKPT_VERSION;
-    account.origin = prepared.origin;
-    request.origin = SerializeManifest(std::move(account));
-  }
-  for (const WriteCopy& copy : request.side_files) {
-    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(copy.from));
-    prepared.left_out_files.push_back(
-        {.key = copy.name, .bytes = stat.size_bytes, .why = "the target is one file"});
-  }
-  for (const SideText& text : request.side_texts) {
-    prepared.left_out_files.push_back(
-        {.key = text.name, .bytes = text.content.size(), .why = "the target is one file"});
-  }
-  request.side_files.clear();
-  request.side_texts.clear();
-  return OkStatus();
-}
-
-// The files of the tokenizer that the checkpoint itself has, named as in a published model.
-Result<std::vector<WriteCopy>> ListTokenizer(Storage& storage, const OpenedCheckpoint& checkpoint) {
-  std::vector<WriteCopy> files;
-  const std::string_view name = checkpoint.format->tokenizer_directory;
-  if (name.empty()) return files;
-  const Path directory = checkpoint.path / std::string(name);
-  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory));
-  if (stat.type != FileType::kDirectory) return files;
-  CKPT_ASSIGN_OR_RETURN(const SideFiles listed, ListSideFiles(storage, directory));
-  for (const std::string& file : listed.carried) {
-    files.push_back({.from = directory / file, .name = file});
-  }
-  return files;
-}
-
-// The files that are copied with the weights. Fills in `left_out_files`.
-Status AddSideFiles(Storage& storage, const Format& target, PreparedConversion& prepared,
-                    WeightsRequest& request) {
-  const ModelSource& model = prepared.model;
-  CKPT_ASSIGN_OR_RETURN(std::vector<WriteCopy> tokenizer,
-                        ListTokenizer(storage, *model.checkpoint));
-  if (model.assets.empty()) {
-    request.side_files = std::move(tokenizer);
-    return OkStatus();
-  }
-  CKPT_ASSIGN_OR_RETURN(SideFiles files, ListSideFiles(storage, model.assets));
-  CKPT_RETURN_IF_ERROR(CheckFetched(storage, model.assets, files.carried));
-  prepared.left_out_files = LeftOutFiles(model, std::move(files.left_out));
-  CarryOptions options = {.target = &target};
-  const bool was_cast =
-      prepared.origin.choices.contains("cast") || prepared.origin.choices.contains("decoded");
-  const bool is_same_model = model.manifest && model.manifest->origin && !was_cast;
-  if (!is_same_model) options.dtype = MainDtype(request.tensors);
-  options.is_decoded = model.family != nullptr;
-  options.drops_index = model.decoded.source != nullptr;
-  CKPT_ASSIGN_OR_RETURN(CarriedFiles carried,
-                        CarrySideFiles(storage, model.assets, files.carried, options));
-  request.side_files = std::move(carried.copies);
-  std::erase_if(request.side_files, [&](const WriteCopy& file) {
-    return std::ranges::find(tokenizer, file.name, &WriteCopy::name) != tokenizer.end();
-  });
-  request.side_files.insert(request.side_files.end(), tokenizer.begin(), tokenizer.end());
-  request.side_texts = std::move(carried.texts);
-  request.original_index = std::move(carried.index);
-  return OkStatus();
 }
 
 // A regular expression that matches nothing is an error, because it is probably mistyped.

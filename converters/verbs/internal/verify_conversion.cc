@@ -12,10 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "converters/verbs/internal/link_tensors.h"
 #include "converters/verbs/model_digest.h"
+#include "core/base/counted.h"
 #include "core/base/hash.h"
 #include "core/checkpoint/digest.h"
 #include "core/checkpoint/lies_in_order.h"
@@ -276,8 +275,8 @@ Result<VerifiedDigests> VerifyStored(Storage& storage, const PreparedConversion&
   if (written.source->index().tensors().size() != tensors.size()) {
     return Error(ErrorKind::kValueMismatch, "the result read back has other tensors")
         .File(path.string())
-        .Expected(fmt::format("{} tensors", tensors.size()))
-        .Actual(fmt::format("{} tensors", written.source->index().tensors().size()));
+        .Expected(Counted(tensors.size(), "tensor"))
+        .Actual(Counted(written.source->index().tensors().size(), "tensor"));
   }
   CKPT_RETURN_IF_ERROR(
       CompareWithWritten(prepared, executed, *written.source, {}, options).File(path.string()));

@@ -7,9 +7,9 @@
 
 namespace ckpt::layout {
 
-// Name and shape of a tensor's rule bind every axis of each logical tensor exactly once, and nothing
-// else. Those of a grid of objects bind some of them. REQUIRES: the rule names only axes and logical
-// tensors of `table`. Errors: kBadMetadata.
+// Name and shape of a tensor's rule bind every axis of each logical tensor exactly once, and
+// nothing else. Those of a grid of objects bind some of them. REQUIRES: the rule names only axes
+// and logical tensors of `table`. Errors: kBadMetadata.
 Status CheckRule(const LayoutTable& table, const TensorRule& rule);
 
 }  // namespace ckpt::layout

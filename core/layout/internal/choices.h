@@ -10,7 +10,8 @@
 
 namespace ckpt::layout {
 
-// The value of every choice: the given one, else the first. Errors: kUsage (no such choice or value).
+// The value of every choice: the given one, else the first.
+// Errors: kUsage (no such choice or value).
 Result<Choices> CompleteChoices(const Naming& naming, const Choices& given);
 
 // Every combination of a naming's choices that agrees with `fixed`, first values first.

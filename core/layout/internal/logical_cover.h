@@ -14,8 +14,8 @@ namespace ckpt::layout {
 // Of the `extent` numbers of an axis, how many the naming has names for.
 using NamedNumbers = std::function<std::int64_t(std::string_view axis, std::int64_t extent)>;
 
-// Every element of every logical tensor that the naming has names for lies in `layout` exactly once,
-// copies aside.
+// Every element of every logical tensor that the naming has names for lies in `layout` exactly
+// once, copies aside.
 //
 // Errors: kCoverage, kOverlap, for all logical tensors at once.
 Status ProveLogicalCover(const ResolvedLayout& layout, const NamedNumbers& named);

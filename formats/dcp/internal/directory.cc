@@ -1,13 +1,13 @@
 #include "formats/dcp/internal/directory.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
 
+#include "core/base/text_number.h"
 #include "core/base/warning.h"
 #include "core/checkpoint/index.h"
 
@@ -19,14 +19,9 @@ constexpr std::string_view kUnfinishedSuffix = ".metadata.tmp";
 
 // The rank in "__3.metadata".
 std::optional<std::uint64_t> RankOf(std::string_view name) {
-  constexpr std::string_view kPrefix = "__";
-  if (!name.starts_with(kPrefix) || !name.ends_with(kMetadataName)) return std::nullopt;
-  name.remove_prefix(kPrefix.size());
+  if (!TakePrefix("__", name) || !name.ends_with(kMetadataName)) return std::nullopt;
   name.remove_suffix(kMetadataName.size());
-  std::uint64_t rank = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), rank);
-  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
-  return rank;
+  return ParseNumber<std::uint64_t>(name);
 }
 
 }  // namespace

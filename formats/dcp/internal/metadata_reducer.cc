@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "core/tensor/shape.h"
+
 namespace ckpt::dcp {
 
 using pickle::Graph;
@@ -24,7 +26,6 @@ constexpr std::uint32_t kPlainEncodingId = 0;
 // Real pickles have a few of these in a list. A hostile one lets many objects share a list of a
 // million, and reading it for each of them would never end.
 constexpr std::size_t kMaxFields = 32;
-constexpr std::size_t kMaxDims = 64;  // torch's own limit
 constexpr std::size_t kMaxTransforms = 16;
 constexpr std::size_t kMaxTransformBytes = 256;
 // A chunk with its index and its stored item takes more bytes than this. Small pickles are not

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -34,7 +33,6 @@ using layout::Configuration;
 using megatron::ObjectFields;
 
 constexpr std::array<std::string_view, 2> kMomentsOfAdam = {"exp_avg", "exp_avg_sq"};
-constexpr std::string_view kMomentOfSgd = "momentum_buffer";
 
 bool IsMoment(std::string_view field) {
   return field == kMomentOfSgd || std::ranges::find(kMomentsOfAdam, field) != kMomentsOfAdam.end();

@@ -23,13 +23,10 @@ inline constexpr std::string_view kRunState = "run.";
 inline constexpr std::string_view kRunArgs = "run.args";
 inline constexpr std::string_view kRunSchedule = "run.opt_param_scheduler.";
 inline constexpr std::string_view kRunGroups = "run.param_groups.";
-// Behind kRunState.
+// Behind kRunState, where kIteration, kSamples and kOperations (run_settings.h) are too.
 // Says that the scheduler is that of the program that made the run.
 inline constexpr std::string_view kOwnScheduler = "has_own_scheduler";
-inline constexpr std::string_view kIteration = "iteration";
 inline constexpr std::string_view kUpdates = "finished_updates";
-inline constexpr std::string_view kSamples = "consumed_train_samples";
-inline constexpr std::string_view kOperations = "num_floating_point_operations_so_far";
 // Of a parameter group: the names of its parameters.
 inline constexpr std::string_view kParams = "params";
 // Of a parameter: how often it was updated.

@@ -1,7 +1,6 @@
 #include "formats/fsdp2/internal/run_objects.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -10,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/endian.h"
+#include "core/base/text_number.h"
 #include "core/training/run_settings.h"
 #include "formats/fsdp2/internal/run_keys.h"
 #include "formats/megatron/object_fields.h"
@@ -121,17 +121,10 @@ std::vector<ObjectField> SchedulerFields(const TrainingRun& run) {
           {"lr_lambdas", PickleValue(Value(std::move(curves)))}};
 }
 
-std::optional<std::string_view> Behind(std::string_view prefix, std::string_view key) {
-  if (!key.starts_with(prefix)) return std::nullopt;
-  return key.substr(prefix.size());
-}
-
 // The number of a list, or a name.
 PathStep StepOf(std::string_view text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_whole = IsNumber(text) && error == std::errc() && end == text.data() + text.size();
-  return is_whole ? PathStep(number) : PathStep(std::string(text));
+  const std::optional<std::int64_t> number = ParseNumber<std::int64_t>(text);
+  return number && IsNumber(text) ? PathStep(*number) : PathStep(std::string(text));
 }
 
 std::string WithoutDot(std::string_view prefix) {
@@ -191,25 +184,22 @@ std::vector<MemoryTensor> StepTensors(const TrainingRun& run) {
 }
 
 EntryPath RunPath(const std::string& key, const ChosenForms& forms) {
-  if (const auto name = Behind(kModel, key)) return {WithoutDot(kModel), std::string(*name)};
-  if (const auto field = Behind(kScheduler, key)) {
-    return {WithoutDot(kScheduler), std::string(*field)};
-  }
-  if (const auto rest = Behind(kOptimizer, key)) {
+  std::string_view rest = key;
+  if (TakePrefix(kModel, rest)) return {WithoutDot(kModel), std::string(rest)};
+  if (TakePrefix(kScheduler, rest)) return {WithoutDot(kScheduler), std::string(rest)};
+  if (TakePrefix(kOptimizer, rest)) {
     const auto parsed = ParseOptimizerKey(key);
-    if (IsFlat(forms) || !parsed) return {WithoutDot(kOptimizer), std::string(*rest)};
+    if (IsFlat(forms) || !parsed) return {WithoutDot(kOptimizer), std::string(rest)};
     return {WithoutDot(kOptimizer), WithoutDot(parsed->section), StepOf(parsed->owner),
             std::string(parsed->field)};
   }
-  const auto rest = Behind(kRunState, key);
-  if (!rest) return {key};
+  if (!TakePrefix(kRunState, rest)) return {key};
   EntryPath path = {WithoutDot(kRunState)};
-  std::string_view text = *rest;
-  for (std::size_t dot = text.find('.'); dot != std::string_view::npos; dot = text.find('.')) {
-    path.push_back(StepOf(text.substr(0, dot)));
-    text.remove_prefix(dot + 1);
+  for (std::size_t dot = rest.find('.'); dot != std::string_view::npos; dot = rest.find('.')) {
+    path.push_back(StepOf(rest.substr(0, dot)));
+    rest.remove_prefix(dot + 1);
   }
-  path.emplace_back(std::string(text));
+  path.emplace_back(std::string(rest));
   return path;
 }
 

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "core/layout/find_value.h"
+#include "core/training/run_settings.h"
 #include "core/training/stored_values.h"
 #include "formats/fsdp_dtensor/internal/run_keys.h"
 #include "formats/megatron/bridge_files.h"
@@ -29,7 +30,7 @@ using megatron::ObjectFields;
 
 constexpr std::string_view kStepSuffix = ".step";
 constexpr std::array<std::string_view, 2> kMomentsOfAdam = {"exp_avg", "exp_avg_sq"};
-constexpr std::array<std::string_view, 1> kMomentsOfSgd = {"momentum_buffer"};
+constexpr std::array<std::string_view, 1> kMomentsOfSgd = {kMomentOfSgd};
 
 // The name of the parameter between `prefix` and `suffix`, without the wrappers around the live
 // module.

@@ -13,9 +13,6 @@ inline constexpr std::string_view kScheduler = "opt_param_scheduler.";
 inline constexpr std::string_view kRandomStates = "rng_state.";
 inline constexpr std::string_view kTrackerStates = "rng_tracker_states.";
 inline constexpr std::string_view kArgs = "args";
-inline constexpr std::string_view kIteration = "iteration";
-inline constexpr std::string_view kSamples = "consumed_train_samples";  // an argument
-inline constexpr std::string_view kOperations = "num_floating_point_operations_so_far";
 // Modules that a parameter stands in while it is trained: the model's wrapper, and two more that
 // only the optimizer sees.
 inline constexpr std::string_view kModelWrappers = "module.";

@@ -1,6 +1,5 @@
 #include "formats/fsdp_dtensor/internal/run_objects.h"
 
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -10,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/text_number.h"
 #include "core/tensor/dtype.h"
 #include "core/training/run_settings.h"
 #include "formats/fsdp_dtensor/internal/run_keys.h"
@@ -62,12 +62,6 @@ std::map<std::string, std::size_t> LiveGroups(const TrainingRun& run) {
   return groups;
 }
 
-// The rest of the key after `prefix`; nothing if the key does not start with it.
-std::optional<std::string_view> Behind(std::string_view prefix, std::string_view key) {
-  if (!key.starts_with(prefix)) return std::nullopt;
-  return key.substr(prefix.size());
-}
-
 // "a.b.c" → "a.b", "c".
 EntryPath SplitAtLastDot(std::string_view text) {
   const std::size_t dot = text.rfind('.');
@@ -86,14 +80,11 @@ std::optional<EntryPath> RandomStatePath(std::string_view rest) {
   if (rank_end == std::string_view::npos) return std::nullopt;
   const std::string_view rank = rest.substr(0, rank_end + 1);
   rest.remove_prefix(rank_end + 2);
-  std::int64_t position = 0;
-  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), position);
-  rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
-  if (error != std::errc() || !rest.starts_with('.')) return std::nullopt;
-  rest.remove_prefix(1);
-  const EntryPath parents = {std::string("rng_state"), std::string(rank), position};
-  if (const auto tracked = Behind(kTrackerStates, rest)) {
-    return Below(parents, {std::string("rng_tracker_states"), std::string(*tracked)});
+  const std::optional<std::int64_t> position = TakeNumber<std::int64_t>(rest);
+  if (!position || !TakePrefix(".", rest)) return std::nullopt;
+  const EntryPath parents = {std::string("rng_state"), std::string(rank), *position};
+  if (TakePrefix(kTrackerStates, rest)) {
+    return Below(parents, {std::string("rng_tracker_states"), std::string(rest)});
   }
   return Below(parents, {std::string(rest)});
 }
@@ -157,18 +148,19 @@ std::vector<MemoryTensor> RunTensors(const TrainingRun& run) {
 
 EntryPath RunPath(const std::string& key) {
   const std::string optimizer = "optimizer";
-  if (const auto name = Behind(kModel, key)) return {std::string("model"), std::string(*name)};
-  if (const auto rest = Behind(kOptimizerState, key)) {
-    return Below({optimizer, std::string("state")}, SplitAtLastDot(*rest));
+  std::string_view rest = key;
+  if (TakePrefix(kModel, rest)) return {std::string("model"), std::string(rest)};
+  if (TakePrefix(kOptimizerState, rest)) {
+    return Below({optimizer, std::string("state")}, SplitAtLastDot(rest));
   }
-  if (const auto rest = Behind(kGroupMeta, key)) {
-    return Below({optimizer, std::string("param_to_group_meta")}, SplitAtLastDot(*rest));
+  if (TakePrefix(kGroupMeta, rest)) {
+    return Below({optimizer, std::string("param_to_group_meta")}, SplitAtLastDot(rest));
   }
-  if (const auto field = Behind(kScheduler, key)) {
-    return {std::string("opt_param_scheduler"), std::string(*field)};
+  if (TakePrefix(kScheduler, rest)) {
+    return {std::string("opt_param_scheduler"), std::string(rest)};
   }
-  if (const auto rest = Behind(kRandomStates, key)) {
-    if (auto path = RandomStatePath(*rest)) return *std::move(path);
+  if (TakePrefix(kRandomStates, rest)) {
+    if (auto path = RandomStatePath(rest)) return *std::move(path);
   }
   return {key};
 }

@@ -1,10 +1,12 @@
 #include "formats/fsdp_dtensor/internal/writer.h"
 
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "core/training/run_settings.h"
 #include "formats/dcp/run_options.h"
 #include "formats/dcp/writer.h"
 #include "formats/format.h"
@@ -29,7 +31,7 @@ Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions o
   const std::string directory = std::string(megatron::kReleaseDirectory) + "/";
   dcp::WriterOptions dcp_options;
   dcp_options.objects = {{"args", {megatron::PickleNamespace(options.args)}},
-                         {"iteration", {megatron::PickleValue(0)}},
+                         {std::string(kIteration), {megatron::PickleValue(0)}},
                          {"checkpoint_version", {megatron::PickleValue(3.0)}}};
   dcp_options.path_of = &RunPath;
   dcp_options.files = options.files;

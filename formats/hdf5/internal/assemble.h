@@ -1,4 +1,4 @@
-// From the structure of a HDF5 file to an index of its tensors and objects.
+// From the structure of an HDF5 file to an index of its tensors and objects.
 #ifndef CKPT_FORMATS_HDF5_INTERNAL_ASSEMBLE_H_
 #define CKPT_FORMATS_HDF5_INTERNAL_ASSEMBLE_H_
 

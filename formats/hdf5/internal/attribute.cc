@@ -99,7 +99,7 @@ Result<std::string> ElementText(StructureFile& file, const Attribute& attribute,
   const std::uint64_t heap = fields.U64();
   const std::uint32_t index = fields.U32();
   if (length == 0) return std::string();
-  CKPT_ASSIGN_OR_RETURN(const Bytes text, ReadHeapObject(file, heap, index));
+  CKPT_ASSIGN_OR_RETURN(const ByteSpan text, ReadHeapObject(file, heap, index));
   if (length > text.size()) return file.Bad(attribute.at, "a text is longer than its heap says");
   return std::string(AsText(text).substr(0, length));
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/checked_math.h"
+#include "formats/hdf5/internal/format_numbers.h"
 
 namespace ckpt::hdf5 {
 namespace {
@@ -113,7 +114,7 @@ class IndexReader {
     const std::uint8_t type = head_fields.U8();
     const int own_level = head_fields.U8();
     const std::uint16_t count = head_fields.U16();
-    if (type != 1 || (level >= 0 && own_level != level)) {
+    if (type != kTreeOfChunks || (level >= 0 && own_level != level)) {
       return file_.Bad(at, "a node of a tree of chunks is of another kind");
     }
     CKPT_ASSIGN_OR_RETURN(const Bytes body, file_.Read(at + kHeadBytes, entry_bytes * count));
@@ -256,7 +257,6 @@ class IndexReader {
 
 Result<std::uint64_t> BytesOfChunk(const DataSet& set) {
   CKPT_ASSIGN_OR_RETURN(const std::int64_t count, CountElements(set.chunked->chunk));
-  constexpr std::uint64_t kMaxChunkBytes = 0xffffffff;  // the library's own limit
   std::uint64_t bytes = 0;
   if (!CheckedMul(static_cast<std::uint64_t>(count), set.type.size_bytes, &bytes) ||
       bytes > kMaxChunkBytes) {

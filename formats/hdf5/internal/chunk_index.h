@@ -23,8 +23,8 @@ struct StoredChunk {
 // set keeps that became smaller or was made to grow.
 //
 // REQUIRES: `set.chunked`.
-// Errors: kBadMetadata (also for a chunk that lies off the grid, or where the data set cannot grow),
-// kUnsupported (an index of a kind that is not read), kResource.
+// Errors: kBadMetadata (also for a chunk that lies off the grid, or where the data set cannot
+// grow), kUnsupported (an index of a kind that is not read), kResource.
 Result<std::vector<StoredChunk>> ReadChunkIndex(StructureFile& file, const DataSet& set);
 
 // Bytes of a chunk that is not filtered. Errors: kResource.

@@ -166,8 +166,8 @@ class FractalHeap {
     std::uint64_t size = 0;
   };
 
-  // The one of that number. Ids that have room for a place instead of a number are longer than those
-  // of links and attributes.
+  // The one of that number. Ids that have room for a place instead of a number are longer than
+  // those of links and attributes.
   Result<DenseRecord> GetHuge(std::uint64_t number, std::uint64_t id_at) {
     if (!huge_) {
       constexpr std::uint8_t kHugeByNumber = 1;

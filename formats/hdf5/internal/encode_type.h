@@ -1,4 +1,4 @@
-// Element types as a HDF5 file describes them.
+// Element types as an HDF5 file describes them.
 #ifndef CKPT_FORMATS_HDF5_INTERNAL_ENCODE_TYPE_H_
 #define CKPT_FORMATS_HDF5_INTERNAL_ENCODE_TYPE_H_
 

@@ -14,6 +14,7 @@
 #include "core/codec/lzf.h"
 #include "core/codec/zlib.h"
 #include "core/codec/zstd.h"
+#include "formats/hdf5/internal/format_numbers.h"
 
 namespace ckpt::hdf5 {
 namespace {
@@ -29,7 +30,7 @@ constexpr std::array<KnownFilter, 5> kKnown = {{{1, Filtering::kDeflate, "deflat
                                                 {2, Filtering::kShuffle, "shuffle"},
                                                 {3, Filtering::kFletcher32, "fletcher32"},
                                                 {32000, Filtering::kLzf, "lzf"},
-                                                {32015, Filtering::kZstd, "zstd"}}};
+                                                {kZstdFilter, Filtering::kZstd, "zstd"}}};
 
 constexpr std::size_t kFletcherBytes = 4;
 
@@ -146,8 +147,8 @@ Result<Filterings> FilteringsOf(const StructureFile& file, const DataSet& set,
 
 Result<Bytes> UndoFilters(Bytes stored, const Filterings& filterings, std::uint64_t decoded_bytes,
                           std::uint64_t element_bytes) {
-  // What is not made smaller grows: by an eighth at most, where zlib-ng stores it, and a few bytes of
-  // headers and checksums.
+  // What is not made smaller grows: by an eighth at most, where zlib-ng stores it, and a few bytes
+  // of headers and checksums.
   const std::uint64_t max_packed_bytes = decoded_bytes + decoded_bytes / 8 + 4 * kKiB;
   Bytes bytes = std::move(stored);
   for (std::size_t f = filterings.size(); f-- > 0;) {

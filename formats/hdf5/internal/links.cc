@@ -8,6 +8,7 @@
 
 #include "core/base/quote.h"
 #include "formats/hdf5/internal/dense_links.h"
+#include "formats/hdf5/internal/format_numbers.h"
 #include "formats/hdf5/internal/local_heap.h"
 
 namespace ckpt::hdf5 {
@@ -119,7 +120,7 @@ class LinkReader {
     const std::uint8_t type = fields.U8();
     const int own_level = fields.U8();
     const std::uint16_t count = fields.U16();
-    if (type != 0 || (level >= 0 && own_level != level)) {
+    if (type != kTreeOfLinks || (level >= 0 && own_level != level)) {
       return file_.Bad(at, "a node of a tree of links is of another kind");
     }
     CKPT_ASSIGN_OR_RETURN(const Bytes body, file_.Read(at + kHeadBytes, std::uint64_t{16} * count));
@@ -217,7 +218,7 @@ Result<std::uint64_t> ReadSuperblock(StructureFile& file) {
   constexpr std::uint64_t kHeadBytes = 9;
   CKPT_ASSIGN_OR_RETURN(const Bytes head, file.Read(0, kHeadBytes));
   if (!AsText(head).starts_with(kSignature)) {
-    return file.Bad(0, "the file does not begin as a HDF5 file");
+    return file.Bad(0, "the file does not begin as an HDF5 file");
   }
   const auto version = static_cast<std::uint8_t>(head.back());
   if (version > 3) return file.Unsupported(0, fmt::format("a superblock of version {}", version));

@@ -1,4 +1,4 @@
-// The way from the start of a HDF5 file to its objects: superblock, groups and the links in them.
+// The way from the start of an HDF5 file to its objects: superblock, groups and the links in them.
 #ifndef CKPT_FORMATS_HDF5_INTERNAL_LINKS_H_
 #define CKPT_FORMATS_HDF5_INTERNAL_LINKS_H_
 

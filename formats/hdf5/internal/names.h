@@ -1,4 +1,4 @@
-// How a HDF5 file that this program writes is laid out: docs/formats/hdf5.md.
+// How an HDF5 file that this program writes is laid out: docs/formats/hdf5.md.
 #ifndef CKPT_FORMATS_HDF5_INTERNAL_NAMES_H_
 #define CKPT_FORMATS_HDF5_INTERNAL_NAMES_H_
 

@@ -1,4 +1,4 @@
-// The messages that describe one object of a HDF5 file: a group or a data set.
+// The messages that describe one object of an HDF5 file: a group or a data set.
 #ifndef CKPT_FORMATS_HDF5_INTERNAL_OBJECT_HEADER_H_
 #define CKPT_FORMATS_HDF5_INTERNAL_OBJECT_HEADER_H_
 

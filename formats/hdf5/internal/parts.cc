@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "core/base/text_number.h"
 #include "formats/hdf5/internal/assemble.h"
 
 namespace ckpt::hdf5 {
@@ -21,31 +23,15 @@ std::string PartName(const Path& target, std::uint64_t number, std::uint64_t tot
                      target.extension().string());
 }
 
-// Takes decimal digits from the front of `text`; nothing if there are fewer than five.
-std::uint64_t TakeNumber(std::string_view& text) {
-  constexpr std::size_t kFewestDigits = 5;
-  constexpr std::size_t kMostDigits = 18;
-  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  if (digits < kFewestDigits || digits > kMostDigits) return 0;
-  std::uint64_t number = 0;
-  for (const char c : text.substr(0, digits)) number = number * 10 + static_cast<unsigned>(c - '0');
-  text.remove_prefix(digits);
-  return number;
-}
-
 bool HasNameOfPart(const Path& target, const std::string& name) {
-  const std::string stem = target.stem().string() + "-";
   std::string_view rest = name;
-  if (!rest.starts_with(stem)) return false;
-  rest.remove_prefix(stem.size());
-  const std::uint64_t number = TakeNumber(rest);
-  constexpr std::string_view kOf = "-of-";
-  if (!rest.starts_with(kOf)) return false;
-  rest.remove_prefix(kOf.size());
-  const std::uint64_t total = TakeNumber(rest);
-  return number > 0 && number <= total &&
-         (name == PartName(target, number, total, kFirstMark) ||
-          name == PartName(target, number, total, kSecondMark));
+  if (!TakePrefix(target.stem().string() + "-", rest)) return false;
+  const std::optional<std::uint64_t> number = TakeNumber<std::uint64_t>(rest);
+  if (!number || !TakePrefix("-of-", rest)) return false;
+  const std::optional<std::uint64_t> total = TakeNumber<std::uint64_t>(rest);
+  return total && *number > 0 && *number <= *total &&
+         (name == PartName(target, *number, *total, kFirstMark) ||
+          name == PartName(target, *number, *total, kSecondMark));
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ namespace {
 
 // A terabyte in chunks of 256 KiB.
 constexpr std::uint64_t kMaxPieces = std::uint64_t{1} << 22;
-// Boxes that are looked at to find the gaps between the parts of virtual data sets: a few a part, in
-// any honest order.
+// Boxes that are looked at to find the gaps between the parts of virtual data sets: a few a part,
+// in any honest order.
 constexpr std::uint64_t kMaxCuts = 16 * kMaxPieces;
 // Elements that were never written take no bytes: a small file must not announce terabytes of them.
 constexpr std::uint64_t kFilledPerByte = 16;

@@ -44,8 +44,8 @@ struct Piece {
   PieceForm form;
 };
 
-// Whether the file has the extension of a file of weights, so that a HDF5 file of another directory
-// may show what it holds.
+// Whether the file has the extension of a file of weights, so that an HDF5 file of another
+// directory may show what it holds.
 [[nodiscard]] bool IsNamedAsWeights(const Path& file);
 // ".safetensors, .distcp, …".
 [[nodiscard]] std::string NamesOfWeights();
@@ -56,8 +56,8 @@ class DataFiles {
   DataFiles(Storage& storage, const Path& hdf5_file);
 
   // The name relative to the directory of the HDF5 file, for a name that is found in it. A file of
-  // another directory must be named as files of weights are: else a HDF5 file from a stranger could
-  // pass off any file of this machine as a tensor.
+  // another directory must be named as files of weights are: else an HDF5 file from a stranger
+  // could pass off any file of this machine as a tensor.
   // Errors: kUnsafePath.
   [[nodiscard]] Result<std::string> Resolve(std::string_view name) const;
   // Errors: kMissingFile, kIo.
@@ -70,7 +70,7 @@ class DataFiles {
   std::string own_name_;
 };
 
-// A HDF5 file, and its data sets by path.
+// An HDF5 file, and its data sets by path.
 struct OpenedFile {
   std::string name;  // relative to the directory of the first one
   std::unique_ptr<StructureFile> file;

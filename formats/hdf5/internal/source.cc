@@ -1,15 +1,14 @@
 #include "formats/hdf5/internal/source.h"
 
-#include <algorithm>
+#include <string>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/checked_math.h"
-#include "core/base/mutex.h"
 #include "core/base/once_per_key.h"
 #include "core/base/units.h"
+#include "core/io/file_cache.h"
 #include "core/io/range_crc.h"
 #include "core/manifest/manifest_text.h"
 #include "formats/hdf5/internal/assemble.h"
@@ -19,26 +18,41 @@
 namespace ckpt::hdf5 {
 namespace {
 
-// A process has few descriptors. With more files than this, a file is opened for each read.
-constexpr std::size_t kMaxOpenFiles = 256;
 constexpr std::uint64_t kMaxObjectBytes = 64 * kMiB;
 
 // Thread-safety: const methods may run concurrently.
 class Source final : public CheckpointSource {
  public:
   Source(DataFiles files, Assembled assembled)
-      : data_files_(std::move(files)),
-        assembled_(std::move(assembled)),
-        open_files_(assembled_.index.files().size()) {}
+      : assembled_(std::move(assembled)),
+        files_([files = std::move(files)](const std::string& name) { return files.Open(name); }) {}
 
   [[nodiscard]] const CheckpointIndex& index() const override { return assembled_.index; }
 
   [[nodiscard]] EntryPaths Paths() const override { return assembled_.paths; }
 
   Result<StoredArray> Locate(const GlobalTensor& tensor, const Chunk& chunk) const override {
-    CKPT_RETURN_IF_ERROR(index().CheckDeliverable(tensor.key));
     Result<StoredArray> array = LocatePiece(tensor, chunk);
-    if (!array.ok()) return std::move(array).status().Tensor(tensor.key);
+    if (!array.ok()) return array;
+    const PieceForm& form = FormOf(chunk);
+    if (form.coding != Coding::kRaw) return array;
+    Status verified = VerifyOnce(*array->file, form.checksum);
+    if (!verified.ok()) return std::move(verified).Tensor(tensor.key);
+    return array;
+  }
+
+  Result<StoredArray> LocateToStream(const GlobalTensor& tensor,
+                                     const Chunk& chunk) const override {
+    const PieceForm& form = FormOf(chunk);
+    // Pieces may lie over each other, and then not all of each is read.
+    const bool is_whole = form.coding == Coding::kRaw && form.checksum != nullptr &&
+                          form.checksum->size_bytes == chunk.size_bytes &&
+                          index().chunks(tensor).size() == 1;
+    if (!is_whole) return Locate(tensor, chunk);
+    Result<StoredArray> array = LocatePiece(tensor, chunk);
+    if (!array.ok()) return array;
+    array->file = CheckCrc32InOrder(std::move(array->file), "a data set", chunk.offset_bytes,
+                                    chunk.size_bytes, form.checksum->crc32);
     return array;
   }
 
@@ -121,12 +135,7 @@ class Source final : public CheckpointSource {
   }
 
   Result<std::shared_ptr<const ReadableFile>> OpenFile(FileId file) const {
-    const MutexLock lock(mutex_);
-    if (open_files_[file] != nullptr) return open_files_[file];
-    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> opened,
-                          data_files_.Open(std::string(index().files()[file])));
-    if (file < kMaxOpenFiles) open_files_[file] = opened;
-    return opened;
+    return files_.Open(index().files()[file]);
   }
 
   // Compares all bytes of a data set with its checksum, if it has one.
@@ -139,7 +148,15 @@ class Source final : public CheckpointSource {
     });
   }
 
+  // Bytes that lie in the file as they are have not been compared with their checksum.
   Result<StoredArray> LocatePiece(const GlobalTensor& tensor, const Chunk& chunk) const {
+    CKPT_RETURN_IF_ERROR(index().CheckDeliverable(tensor.key));
+    Result<StoredArray> array = FindElements(tensor, chunk);
+    if (!array.ok()) return std::move(array).status().Tensor(tensor.key);
+    return array;
+  }
+
+  Result<StoredArray> FindElements(const GlobalTensor& tensor, const Chunk& chunk) const {
     const PieceForm& form = FormOf(chunk);
     StoredArray array{.file = nullptr,
                       .offset_bytes = chunk.offset_bytes,
@@ -157,10 +174,7 @@ class Source final : public CheckpointSource {
           .File(DescribeRange(array.file->name(), chunk.offset_bytes, chunk.size_bytes))
           .Actual(fmt::format("{} bytes in the file", array.file->size_bytes()));
     }
-    if (form.coding == Coding::kRaw) {
-      CKPT_RETURN_IF_ERROR(VerifyOnce(*array.file, form.checksum));
-      return array;
-    }
+    if (form.coding == Coding::kRaw) return array;
     const std::uint64_t element_bytes = ElementBytes(tensor.dtype);
     CKPT_ASSIGN_OR_RETURN(Bytes decoded, Decode(*array.file, chunk, form, element_bytes));
     const std::string name = array.file->name();
@@ -181,11 +195,8 @@ class Source final : public CheckpointSource {
         DescribeRange(file.name(), chunk.offset_bytes, chunk.size_bytes));
   }
 
-  DataFiles data_files_;
   Assembled assembled_;
-  mutable Mutex mutex_;
-  // By FileId; null past the number of files that are kept open.
-  mutable std::vector<std::shared_ptr<const ReadableFile>> open_files_ CKPT_GUARDED_BY(mutex_);
+  mutable FileCache files_;
   mutable OncePerKey<std::shared_ptr<const StoredCrc32>> verified_;
 };
 

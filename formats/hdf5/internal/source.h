@@ -1,4 +1,4 @@
-// A HDF5 file as a CheckpointSource.
+// An HDF5 file as a CheckpointSource.
 #ifndef CKPT_FORMATS_HDF5_INTERNAL_SOURCE_H_
 #define CKPT_FORMATS_HDF5_INTERNAL_SOURCE_H_
 

@@ -1,4 +1,4 @@
-// Reads the blocks that describe what a HDF5 file holds. Every extent is checked against the file.
+// Reads the blocks that describe what an HDF5 file holds. Every extent is checked against the file.
 #ifndef CKPT_FORMATS_HDF5_INTERNAL_STRUCTURE_FILE_H_
 #define CKPT_FORMATS_HDF5_INTERNAL_STRUCTURE_FILE_H_
 
@@ -53,6 +53,8 @@ class FieldReader {
 // The checksum of HDF5's blocks: Bob Jenkins' lookup3 of 2006, from zero.
 [[nodiscard]] std::uint32_t Lookup3(ByteSpan bytes);
 
+class GlobalHeap;
+
 // A file may begin with a block of another program, as those of MATLAB do: of 512 bytes, or twice
 // as many, and so on. All addresses count from its end, where the superblock is; what is called an
 // offset in the file does not.
@@ -81,6 +83,11 @@ class StructureFile {
   // A block that is read once, however often it is asked for.
   Result<std::shared_ptr<const Bytes>> ReadShared(std::uint64_t offset, std::uint64_t length);
 
+  // By address, those that were parsed. One that could not be read is null.
+  [[nodiscard]] std::map<std::uint64_t, std::shared_ptr<const GlobalHeap>>& heaps() {
+    return heaps_;
+  }
+
   // kBadMetadata about the structure at `offset`.
   [[nodiscard]] Status Bad(std::uint64_t offset, std::string_view message) const;
   [[nodiscard]] Status Unsupported(std::uint64_t offset, std::string_view message) const;
@@ -93,6 +100,7 @@ class StructureFile {
   std::uint64_t user_block_;
   std::uint64_t budget_bytes_;
   std::map<std::uint64_t, std::shared_ptr<const Bytes>> shared_;
+  std::map<std::uint64_t, std::shared_ptr<const GlobalHeap>> heaps_;
 };
 
 }  // namespace ckpt::hdf5

@@ -1,4 +1,4 @@
-// Writes the structure of a HDF5 file around elements that lie in places known before.
+// Writes the structure of an HDF5 file around elements that lie in places known before.
 #ifndef CKPT_FORMATS_HDF5_INTERNAL_STRUCTURE_WRITER_H_
 #define CKPT_FORMATS_HDF5_INTERNAL_STRUCTURE_WRITER_H_
 

@@ -3,14 +3,12 @@
 #include <utility>
 
 #include "core/base/quote.h"
+#include "formats/hdf5/internal/format_numbers.h"
 #include "formats/hdf5/internal/global_heap.h"
 #include "formats/hdf5/internal/names.h"
 
 namespace ckpt::hdf5 {
 namespace {
-
-constexpr std::uint32_t kHyperslab = 2;
-constexpr std::uint32_t kAll = 3;
 
 class MapReader {
  public:
@@ -66,12 +64,12 @@ class MapReader {
     const std::uint32_t type = fields_.U32();
     const std::uint32_t version = fields_.U32();
     if (!fields_.ok()) return file_.Bad(at_, "the map of a virtual data set is cut off");
-    if (type == kAll) {
+    if (type == kSelectsAll) {
       fields_.Skip(8);
       return std::optional<Box>();
     }
-    if (type == kHyperslab && version == 1) return ReadBlocks();
-    if (type == kHyperslab && (version == 2 || version == 3)) return ReadRegular(version);
+    if (type == kSelectsHyperslab && version == 1) return ReadBlocks();
+    if (type == kSelectsHyperslab && (version == 2 || version == 3)) return ReadRegular(version);
     return file_.Unsupported(at_, "a virtual data set of selected points");
   }
 
@@ -137,7 +135,8 @@ class MapReader {
 Result<std::vector<VirtualPart>> ReadVirtualMap(StructureFile& file, const DataSet& set) {
   const VirtualLayout& layout = *set.virtual_layout;
   if (layout.heap_at == kUndefined) return std::vector<VirtualPart>();
-  CKPT_ASSIGN_OR_RETURN(const Bytes map, ReadHeapObject(file, layout.heap_at, layout.heap_index));
+  CKPT_ASSIGN_OR_RETURN(const ByteSpan map,
+                        ReadHeapObject(file, layout.heap_at, layout.heap_index));
   CKPT_RETURN_IF_ERROR(file.CheckSum(layout.heap_at, map));
   return MapReader(file, layout.heap_at, FieldReader(map, layout.heap_at)).Read();
 }

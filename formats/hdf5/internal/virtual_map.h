@@ -23,8 +23,8 @@ struct VirtualPart {
 };
 
 // REQUIRES: `set.virtual_layout`.
-// Errors: kBadMetadata, kChecksum, kUnsupported (a selection that is not one box; sources whose names
-// have the number of a block).
+// Errors: kBadMetadata, kChecksum, kUnsupported (a selection that is not one box; sources whose
+// names have the number of a block).
 Result<std::vector<VirtualPart>> ReadVirtualMap(StructureFile& file, const DataSet& set);
 
 }  // namespace ckpt::hdf5

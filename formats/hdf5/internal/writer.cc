@@ -17,6 +17,7 @@
 #include "core/base/units.h"
 #include "core/checkpoint/entry_path_json.h"
 #include "core/codec/zstd.h"
+#include "formats/hdf5/internal/format_numbers.h"
 #include "formats/hdf5/internal/held_numbers.h"
 #include "formats/hdf5/internal/held_path.h"
 #include "formats/hdf5/internal/names.h"
@@ -303,7 +304,6 @@ class WholeChunks final : public ItemFraming {
 };
 
 Status CutIntoChunks(std::uint32_t position, WritePlan& plan) {
-  constexpr std::uint64_t kMaxChunkBytes = 0xffffffff;  // the library's own limit
   const TargetTensor& tensor = plan.tensors[position];
   const std::uint64_t bytes = NumBytes(tensor.shape, tensor.dtype);
   WriteItem item{.tensor = position, .box = WholeBox(tensor.shape), .payload_bytes = bytes};

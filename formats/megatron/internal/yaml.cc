@@ -1,7 +1,6 @@
 #include "formats/megatron/internal/yaml.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <initializer_list>
@@ -16,6 +15,7 @@
 #include "core/base/quote.h"
 #include "core/json/json_writer.h"
 #include "core/yaml/event_limit.h"
+#include "core/yaml/plain_number.h"
 
 namespace ckpt::megatron {
 namespace {
@@ -28,22 +28,11 @@ bool IsOneOf(std::string_view word, std::initializer_list<std::string_view> word
   return std::ranges::find(words, word) != words.end();
 }
 
-std::optional<std::int64_t> IntegerOf(std::string_view text) {
-  if (text.starts_with('+')) text.remove_prefix(1);
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 // PyYAML knows a number that is no integer by its point.
 std::optional<double> FractionOf(std::string_view text) {
-  if (text.starts_with('+')) text.remove_prefix(1);
   if (text.find('.') == std::string_view::npos) return std::nullopt;
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return std::isfinite(number) ? std::optional(number) : std::nullopt;
+  const std::optional<double> number = ParsePlainNumber<double>(text);
+  return number && std::isfinite(*number) ? number : std::nullopt;
 }
 
 void WritePlain(const std::string& text, JsonWriter& json) {
@@ -53,7 +42,7 @@ void WritePlain(const std::string& text, JsonWriter& json) {
     json.Bool(true);
   } else if (IsOneOf(text, {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})) {
     json.Bool(false);
-  } else if (const auto integer = IntegerOf(text)) {
+  } else if (const auto integer = ParsePlainNumber<std::int64_t>(text)) {
     json.Int(*integer);
   } else if (const auto number = FractionOf(text)) {
     json.Double(*number);

@@ -1,7 +1,6 @@
 #include "formats/mp_rank/internal/optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -11,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "core/json/json_writer.h"
+#include "formats/megatron/stored_settings.h"
 #include "formats/mp_rank/internal/global_name.h"
 #include "formats/mp_rank/internal/optimizer_buffers.h"
 #include "formats/mp_rank/internal/optimizer_groups.h"
@@ -104,11 +104,8 @@ Result<std::optional<std::int64_t>> FindStep(const RankSet& set) {
     if (Status status = collect(); !status.ok()) return std::move(status).File(set.names[rank]);
   }
   if (steps.empty()) return std::optional<std::int64_t>();
-  constexpr double kMost = 9007199254740992.0;  // 2^53
-  const double first = *steps.begin();
-  if (steps.size() == 1 && first >= 0 && first <= kMost && std::floor(first) == first) {
-    return std::optional(static_cast<std::int64_t>(first));
-  }
+  const Result<std::int64_t> step = megatron::CountOf(*steps.begin(), kOptimizerMember);
+  if (steps.size() == 1 && step.ok()) return std::optional(*step);
   return Error(ErrorKind::kUnsupported, "parameters were updated unequally often")
       .File(set.names.front())
       .Tensor(kOptimizerMember)

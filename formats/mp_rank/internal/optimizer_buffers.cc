@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,6 +13,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/base/text_number.h"
 #include "core/json/json_reader.h"
 #include "core/tensor/shape.h"
 #include "formats/megatron/buffer_layout.h"
@@ -41,28 +41,26 @@ struct BufferKey {
   std::optional<std::size_t> bucket;
 };
 
-std::optional<std::size_t> TakeNumber(std::string_view& text) {
-  std::size_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const auto digits = static_cast<std::size_t>(end - text.data());
-  if (error != std::errc() || digits == text.size() || text[digits] != '.') return std::nullopt;
-  text.remove_prefix(digits + 1);
+// Takes a number and the dot behind it off the front of `text`, or nothing.
+std::optional<std::size_t> TakeNumberAndDot(std::string_view& text) {
+  std::string_view rest = text;
+  const std::optional<std::size_t> number = TakeNumber<std::size_t>(rest);
+  if (!number || !TakePrefix(".", rest)) return std::nullopt;
+  text = rest;
   return number;
 }
 
 std::optional<BufferKey> ParseKey(std::string_view key) {
   BufferKey parsed;
-  const std::optional<std::size_t> first = TakeNumber(key);
+  const std::optional<std::size_t> first = TakeNumberAndDot(key);
   if (!first) return std::nullopt;
   parsed.buffer = *first;
-  if (const std::optional<std::size_t> second = TakeNumber(key)) {
+  if (const std::optional<std::size_t> second = TakeNumberAndDot(key)) {
     parsed.optimizer = first;
     parsed.buffer = *second;
   }
   if (const std::size_t dot = key.rfind('.'); dot != std::string_view::npos) {
-    const std::string last = std::string(key.substr(dot + 1)) + ".";
-    std::string_view number = last;
-    parsed.bucket = TakeNumber(number);
+    parsed.bucket = ParseNumber<std::size_t>(key.substr(dot + 1));
     if (parsed.bucket) key = key.substr(0, dot);
   }
   const std::size_t dot = key.rfind('.');

@@ -1,11 +1,11 @@
 #include "formats/mp_rank/internal/rank_directories.h"
 
-#include <charconv>
 #include <map>
 
 #include <fmt/format.h>
 
 #include "core/base/name_list.h"
+#include "core/base/text_number.h"
 
 namespace ckpt::mp_rank {
 namespace {
@@ -30,18 +30,14 @@ Numbers NumbersOf(const Coordinate& at, const Sizes& sizes) {
 }  // namespace
 
 std::optional<Numbers> ParseRankDirectory(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  name.remove_prefix(kPrefix.size());
+  if (!TakePrefix(kPrefix, name)) return std::nullopt;
   Numbers numbers;
   while (numbers.size() < kMaxNumbers) {
-    std::int64_t number = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (error != std::errc() || number < 0) return std::nullopt;
-    name.remove_prefix(static_cast<std::size_t>(end - name.data()));
-    numbers.push_back(number);
+    const std::optional<std::int64_t> number = TakeNumber<std::int64_t>(name);
+    if (!number || *number < 0) return std::nullopt;
+    numbers.push_back(*number);
     if (name.empty()) return numbers;
-    if (name.front() != '_') return std::nullopt;
-    name.remove_prefix(1);
+    if (!TakePrefix("_", name)) return std::nullopt;
   }
   return std::nullopt;
 }

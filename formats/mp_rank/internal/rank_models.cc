@@ -7,9 +7,22 @@
 
 #include <fmt/format.h>
 
+#include "core/tensor/shape.h"
 #include "formats/mp_rank/internal/global_name.h"
 
 namespace ckpt::mp_rank {
+namespace {
+
+// The directories of a tree are those of tensor and pipeline ranks alone.
+Status CheckIsPlain(const RankPart& part) {
+  if (part.local.shape == part.shape) return OkStatus();
+  return Error(ErrorKind::kUnsupported, "data-parallel ranks divide the tensor, and one saved it")
+      .Tensor(part.key)
+      .Expected(fmt::format("all of {}", FormatDims(part.shape)))
+      .Actual(fmt::format("{} of one rank", FormatDims(part.local.shape)));
+}
+
+}  // namespace
 
 Result<RankModels> ReadModels(const torch_save::RankSet& set,
                               const std::vector<RankDirectory>& ranks, const Arguments& arguments) {
@@ -23,6 +36,7 @@ Result<RankModels> ReadModels(const torch_save::RankSet& set,
       continue;
     }
     for (const RankPart& part : *parts) {
+      failures.Add(CheckIsPlain(part).File(set.names[file]));
       const std::optional<LocalName> local = ParseLocalName(part.key);
       if (local) failures.Add(offsets.Note(ranks[file].at.pipeline, *local).File(set.names[file]));
     }

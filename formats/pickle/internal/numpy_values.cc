@@ -1,11 +1,11 @@
 #include "formats/pickle/internal/numpy_values.h"
 
-#include <charconv>
 #include <cstdint>
 #include <span>
 #include <string_view>
 
 #include "core/base/checked_math.h"
+#include "core/base/text_number.h"
 #include "formats/pickle/internal/python_values.h"
 
 namespace ckpt::pickle {
@@ -36,22 +36,20 @@ std::optional<NumpyDType> DTypeOf(const Graph& graph, NodeId node) {
   if (code.size() < 2 || std::string_view("?biufcSU").find(code[0]) == std::string_view::npos) {
     return std::nullopt;
   }
-  std::uint64_t size = 0;
-  const char* end = code.data() + code.size();
-  const auto [rest, error] = std::from_chars(code.data() + 1, end, size);
-  if (error != std::errc() || rest != end || size > (1U << 20)) return std::nullopt;
+  const std::optional<std::uint64_t> size = ParseNumber<std::uint64_t>(code.substr(1));
+  if (!size || *size > (1U << 20)) return std::nullopt;
   char order = '|';
   if (const NodeId state = graph.state(node); state != kNoNode) {
     if (graph.kind(state) != NodeKind::kTuple || graph.items(state).size() < 2) return std::nullopt;
     const NodeId text = graph.items(state)[1];
     if (graph.kind(text) != NodeKind::kText || graph.text(text).size() != 1) return std::nullopt;
     order = graph.text(text)[0];
-  } else if (size > 1) {
+  } else if (*size > 1) {
     order = '<';
   }
   if (order == '=') order = '<';
   const std::uint64_t width = code[0] == 'U' ? 4 : 1;
-  return NumpyDType{order + std::string(code), size * width};
+  return NumpyDType{order + std::string(code), *size * width};
 }
 
 std::optional<Dims> ShapeOf(const Graph& graph, NodeId node) {

@@ -1,13 +1,14 @@
 #include "formats/safetensors/internal/repository.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "core/base/text_number.h"
 
 namespace ckpt::safetensors {
 namespace {
@@ -25,20 +26,13 @@ struct NumberedName {
   std::uint32_t total = 0;
 };
 
-std::optional<std::uint32_t> ParseDigits(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return {};
-  return value;
-}
-
 // REQUIRES: the name ends with kSuffix.
 std::optional<NumberedName> ParseNumberedName(std::string_view name) {
   constexpr std::size_t kTail = std::string_view("-00001-of-00005.safetensors").size();
   if (name.size() <= kTail || name.starts_with("shard-")) return {};
   const std::string_view tail = name.substr(name.size() - kTail);
-  const std::optional<std::uint32_t> number = ParseDigits(tail.substr(1, 5));
-  const std::optional<std::uint32_t> total = ParseDigits(tail.substr(10, 5));
+  const std::optional<std::uint32_t> number = ParseNumber<std::uint32_t>(tail.substr(1, 5));
+  const std::optional<std::uint32_t> total = ParseNumber<std::uint32_t>(tail.substr(10, 5));
   if (tail[0] != '-' || tail.substr(6, 4) != "-of-" || !number || !total) return {};
   return NumberedName{std::string(name.substr(0, name.size() - kTail)), *number, *total};
 }

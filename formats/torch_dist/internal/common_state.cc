@@ -20,7 +20,7 @@ void WriteBeginning(const megatron::NamedValues& args, std::int64_t iteration,
   pickle.Text("args");
   megatron::WriteNamespace(args, pickle);
   pickle.Text("checkpoint_version").Float(3.0);
-  pickle.Text("iteration").Int(iteration);
+  pickle.Text(kIteration).Int(iteration);
 }
 
 // How Megatron-Core is told to read the rest: halves of a gated projection are one tensor, and

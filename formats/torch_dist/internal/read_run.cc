@@ -36,9 +36,6 @@ namespace {
 
 using layout::Configuration;
 
-// What SGD stores for a parameter. It does not count updates.
-constexpr std::string_view kMomentOfSgd = "momentum_buffer";
-
 // Of what an optimizer stores for a parameter, the exact value of the parameter itself.
 constexpr std::array<std::string_view, 2> kMainNames = {kMainWeight, kMainWeightInModelSpace};
 

@@ -25,9 +25,6 @@ inline constexpr std::string_view kMainWeightInModelSpace = "fp32_param";
 // The weights outside layers that a stage may have twice, or at a rate of their own.
 inline constexpr std::string_view kEmbeddingKey = "embedding.word_embeddings.weight";
 inline constexpr std::string_view kHeadKey = "output_layer.weight";
-inline constexpr std::string_view kIteration = "iteration";
-inline constexpr std::string_view kSamples = "consumed_train_samples";  // an argument
-inline constexpr std::string_view kOperations = "num_floating_point_operations_so_far";
 
 // What to do where buffers cannot be written.
 inline constexpr std::string_view kOtherForm =

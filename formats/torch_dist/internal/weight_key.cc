@@ -1,7 +1,6 @@
 #include "formats/torch_dist/internal/weight_key.h"
 
-#include <charconv>
-#include <system_error>
+#include "core/base/text_number.h"
 
 namespace ckpt::torch_dist {
 namespace {
@@ -28,12 +27,11 @@ KeyForm FormOfKey(std::string_view key) {
   if (!layer) return form;
   form.stacks_layers = !IsDigit(key[*layer]);
   if (form.stacks_layers) return form;
-  std::int64_t number = 0;
-  const char* const end = key.data() + key.size();
-  const auto [rest, error] = std::from_chars(key.data() + *layer, end, number);
-  if (error != std::errc() || rest == end || *rest != '.') return form;
+  std::string_view rest = key.substr(*layer);
+  const std::optional<std::int64_t> number = TakeNumber<std::int64_t>(rest);
+  if (!number || !TakePrefix(".", rest)) return form;
   form.layer = number;
-  form.name.erase(*layer, static_cast<std::size_t>(rest + 1 - key.data()) - *layer);
+  form.name.erase(*layer, key.size() - rest.size() - *layer);
   return form;
 }
 

@@ -1,5 +1,5 @@
-// torch's DTensor and ShardedTensor in a pickle: the part of a tensor that one rank has, and how the
-// ranks share it.
+// torch's DTensor and ShardedTensor in a pickle: the part of a tensor that one rank has, and how
+// the ranks share it.
 #ifndef CKPT_FORMATS_TORCH_SAVE_INTERNAL_DISTRIBUTED_TENSOR_H_
 #define CKPT_FORMATS_TORCH_SAVE_INTERNAL_DISTRIBUTED_TENSOR_H_
 
@@ -45,8 +45,8 @@ struct ShardedTensor {
   std::vector<Shard> shards = {};         // those of the rank; none, if there are more ranks
 };
 
-// As DistributedTensorOf, of the class ShardedTensor. Errors: kBadItem (not the state that the class
-// stores).
+// As DistributedTensorOf, of the class ShardedTensor. Errors: kBadItem (not the state that the
+// class stores).
 Result<std::optional<ShardedTensor>> ShardedTensorOf(const pickle::Graph& graph,
                                                      pickle::NodeId node);
 

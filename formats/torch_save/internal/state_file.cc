@@ -1,7 +1,6 @@
 #include "formats/torch_save/internal/state_file.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -14,6 +13,7 @@
 #include <variant>
 
 #include "core/base/hash.h"
+#include "core/base/text_number.h"
 #include "core/checkpoint/entry_path_json.h"
 #include "formats/pickle/copy_value.h"
 #include "formats/pickle/reader.h"
@@ -34,10 +34,8 @@ constexpr std::uint64_t kMaxHoles = 1 << 20;
 
 // The number of the storage to which an object of its own pickle refers.
 std::int64_t NumberOf(const pickle::Graph& graph, pickle::NodeId id) {
-  const std::string_view text = graph.text(graph.items(id)[2]);
-  std::int64_t number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  return number;
+  std::string_view text = graph.text(graph.items(id)[2]);
+  return TakeNumber<std::int64_t>(text).value_or(0);
 }
 
 // Where entries stand: a tree of mappings and lists, whose leaves are entries.

@@ -13,7 +13,7 @@
 
 namespace ckpt::torch_save {
 
-// [["common_state"], ["optim", "param_groups", 0]]: a path each (core/checkpoint/entry_path_json.h).
+// [["common_state"], ["optim", "param_groups", 0]]: each as core/checkpoint/entry_path_json.h says.
 // REQUIRES: all of them HasJson.
 std::string FormatWholePaths(std::span<const EntryPath> paths);
 

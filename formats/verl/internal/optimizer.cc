@@ -1,7 +1,6 @@
 #include "formats/verl/internal/optimizer.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/text_number.h"
 #include "core/json/json_copy.h"
 #include "core/json/json_reader.h"
 #include "core/json/json_writer.h"
@@ -111,16 +111,13 @@ struct NumberedKey {
 };
 std::optional<NumberedKey> ParseKey(std::string_view key) {
   key.remove_prefix(kState.size());
-  NumberedKey parsed;
-  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), parsed.number);
-  parsed.field = key.substr(static_cast<std::size_t>(end - key.data()));
-  if (error != std::errc() || !parsed.field.starts_with('.')) return std::nullopt;
-  parsed.field.remove_prefix(1);
-  return parsed;
+  const std::optional<std::size_t> number = TakeNumber<std::size_t>(key);
+  if (!number || !TakePrefix(".", key)) return std::nullopt;
+  return NumberedKey{.number = *number, .field = key};
 }
 
-// Whether it is what FSDP1 keeps of the parameters of a layer, which it flattens into one. FSDP2 has
-// a DTensor for each parameter.
+// Whether it is what FSDP1 keeps of the parameters of a layer, which it flattens into one. FSDP2
+// has a DTensor for each parameter.
 bool IsFlat(const RankPart& part, const std::vector<Parameter>& parameters) {
   return part.shape.size() == 1 && part.cut_dims.empty() &&
          std::ranges::find(parameters, part.shape, &Parameter::shape) == parameters.end();

@@ -1,12 +1,13 @@
 #include "formats/verl/internal/rank_files.h"
 
-#include <charconv>
 #include <map>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "core/base/counted.h"
 #include "core/base/name_list.h"
+#include "core/base/text_number.h"
 
 namespace ckpt::verl {
 namespace {
@@ -15,28 +16,13 @@ constexpr std::string_view kModel = "model";
 // Of a world. The pickles of all ranks are in memory at once.
 constexpr std::int64_t kMaxRanks = 1 << 16;
 
-// Removes decimal digits from the beginning of `text` and returns what they say.
-std::optional<std::int64_t> TakeNumber(std::string_view& text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || number < 0) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return number;
-}
-
-bool TakePrefix(std::string_view& text, std::string_view prefix) {
-  if (!text.starts_with(prefix)) return false;
-  text.remove_prefix(prefix.size());
-  return true;
-}
-
 std::string NameOf(std::int64_t world_size, std::int64_t rank, std::string_view state = kModel) {
   return fmt::format("{}_world_size_{}_rank_{}.pt", state, world_size, rank);
 }
 
 Status Missing(std::size_t world_size, const std::vector<std::string>& names) {
   return Error(ErrorKind::kMissingFile, "files of ranks are missing")
-      .Expected(fmt::format("{} files", world_size))
+      .Expected(Counted(world_size, "file"))
       .Actual("no " + NameSome(names));
 }
 
@@ -47,10 +33,10 @@ std::optional<RankFile> ParseRankFile(std::string_view name) {
   const std::size_t world = name.find(kWorld);
   if (world == std::string_view::npos) return std::nullopt;
   std::string_view rest = name.substr(world + kWorld.size());
-  const std::optional<std::int64_t> world_size = TakeNumber(rest);
-  if (!world_size || !TakePrefix(rest, "_rank_")) return std::nullopt;
-  const std::optional<std::int64_t> rank = TakeNumber(rest);
-  if (!rank || rest != ".pt") return std::nullopt;
+  const std::optional<std::int64_t> world_size = TakeNumber<std::int64_t>(rest);
+  if (!world_size || *world_size < 0 || !TakePrefix("_rank_", rest)) return std::nullopt;
+  const std::optional<std::int64_t> rank = TakeNumber<std::int64_t>(rest);
+  if (!rank || *rank < 0 || rest != ".pt") return std::nullopt;
   return RankFile{.state = name.substr(0, world), .world_size = *world_size, .rank = *rank};
 }
 

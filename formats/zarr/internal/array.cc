@@ -2,20 +2,20 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "core/base/quote.h"
+#include "core/base/text_number.h"
 #include "core/json/json_reader.h"
+#include "core/tensor/shape.h"
 
 namespace ckpt::zarr {
 namespace {
 
 constexpr std::int64_t kVersion = 2;
-constexpr std::size_t kMaxDims = 64;
 
 // numpy's names without the byte order. bfloat16 is no type of numpy's: TensorStore gives it this
 // name, and without TensorStore it is two bytes of any kind.
@@ -143,12 +143,10 @@ std::optional<Dims> ParseChunkName(std::string_view name, std::size_t ndim) {
   Dims place;
   std::string_view rest = name;
   while (!rest.empty()) {
-    std::int64_t number = 0;
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
-    if (error != std::errc() || number < 0) return std::nullopt;
-    place.push_back(number);
-    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
-    if (rest.starts_with('.')) rest.remove_prefix(1);
+    const std::optional<std::int64_t> number = TakeNumber<std::int64_t>(rest);
+    if (!number || *number < 0) return std::nullopt;
+    place.push_back(*number);
+    TakePrefix(".", rest);
   }
   if (ndim == 0) place.clear();
   // The same numbers may be written in other ways, such as "01".

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.h"
 #include "core/base/name_list.h"
 #include "core/base/units.h"
 #include "core/base/warning.h"
@@ -168,8 +169,8 @@ Status Source::AddArray(const std::string& key, const std::vector<DirectoryEntry
     builder.AddProblems(Error(ErrorKind::kMissingFile, "files of an array's chunks are missing")
                             .File((directory_ / absent).string())
                             .Tensor(key)
-                            .Expected(fmt::format("{} files", count))
-                            .Actual(fmt::format("{} files", places.size())));
+                            .Expected(Counted(count, "file"))
+                            .Actual(Counted(places.size(), "file")));
   }
   if (!others.empty()) {
     Problem warning = Warning(ErrorKind::kLeftover, "files that are no chunks of the array",

@@ -116,8 +116,8 @@ TEST_F(ConvertRunTest, RefusesPartsOfARun) {
   EXPECT_THAT(PrepareConversion(PosixStorage(), rounded), FailsWith(ErrorKind::kUsage));
 }
 
-// Moments, counters and exact weights are of use with all their digits only, also where nothing says
-// which tensors these are but their keys.
+// Moments, counters and exact weights are of use with all their digits only, also where nothing
+// says which tensors these are but their keys.
 TEST_F(ConvertRunTest, CastsNoOptimizerUnderItsOwnKeys) {
   const std::vector<Path> sources = {
       RunOf("fsdp_dtensor", "dense_fsdp2"), RunOf("fsdp_dtensor", "fully_shard2"),

@@ -130,7 +130,7 @@ TEST_F(ConvertRunTest, ProvesPlainTensorsOfARunThatHasNoConfigJson) {
   }
 }
 
-// A file of the weights holds the run's objects, but none that tell of an optimizer without moments.
+// A file of the weights holds the run's objects, but none of the optimizer, which it does not hold.
 TEST_F(ConvertRunTest, WeightsInAFileAreNotTakenForARun) {
   for (const auto& [format, name] : {std::pair("fsdp_dtensor", "dense_fsdp2"),
                                      std::pair("torch_dist", "opt_fp32_dp2_core016")}) {

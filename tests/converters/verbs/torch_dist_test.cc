@@ -72,8 +72,8 @@ class TorchDistTest : public ConvertTest {
     return tensors;
   }
 
-  // The arguments that the run stored, and those that the script which made it gave to Megatron-Core
-  // without storing them. Empty if there is no model.
+  // The arguments that the run stored, and those that the script which made it gave to
+  // Megatron-Core without storing them. Empty if there is no model.
   static Result<Configuration> ArgsOf(const testing::GoldenCase& golden) {
     CKPT_ASSIGN_OR_RETURN(const OpenedCheckpoint opened,
                           OpenCheckpoint(PosixStorage(), golden.path));

@@ -83,8 +83,8 @@ TEST_F(ConvertTest, DigestsTheSourceWhileItStreams) {
   EXPECT_EQ(report->target_digest, report->source_digest);
 }
 
-// A digest takes a tensor as it is published: experts transposed, columns by turns; projections each
-// for itself, where the target has them in one tensor. All is read in this order, whatever the
+// A digest takes a tensor as it is published: experts transposed, columns by turns; projections
+// each for itself, where the target has them in one tensor. All is read in this order, whatever the
 // target needs of it.
 TEST_F(ConvertTest, DigestsTheSourceWhileItIsRead) {
   for (const char* const name : {"gptoss-bf16", "gptoss-square-bf16", "qwen2-bf16"}) {
@@ -268,7 +268,7 @@ TEST_F(ConvertTest, RefusesAFileWithAFlippedBit) {
   }
 }
 
-// A byte of the index may change without changing what the index says; the manifest then refuses it.
+// A byte of the index may change though the index says the same; the manifest then refuses it.
 TEST_F(ConvertTest, ReadsBackWhatBelongsToNoTensor) {
   ConvertOptions options = ToFsdp(Golden("gptoss-bf16"));
   LyingStorage storage(PosixStorage(), "release/.metadata");

@@ -229,8 +229,8 @@ TEST(PlanReads, TheirBytesAreCountedWithoutThem) {
   }
 }
 
-// Two matrices that are transposed into the even and odd columns of one: whatever the budget, a read
-// has the same rows of both.
+// Two matrices that are transposed into the even and odd columns of one: whatever the budget, a
+// read has the same rows of both.
 TEST(PlanReads, ElementsThatBecomeNeighboursAreReadTogether) {
   constexpr std::int64_t kNumRows = 300;
   constexpr std::int64_t kNumColumns = 500;

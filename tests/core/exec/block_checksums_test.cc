@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "core/base/hash.h"
+#include "core/manifest/manifest.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt {

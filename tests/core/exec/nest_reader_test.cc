@@ -207,8 +207,8 @@ TEST_F(TransposedTest, ReadsEachByteOnceWhereAMatrixFitsTheBudget) {
   EXPECT_EQ(TimesRead(64 * kMiB), 1.0);  // all of them
 }
 
-// Half of 2 MiB holds 43 % of a matrix. Of three parts the second has columns of both, which are read
-// one after the other.
+// Half of 2 MiB holds 43 % of a matrix. Of three parts the second has columns of both, which are
+// read one after the other.
 TEST_F(TransposedTest, ReadsAsOftenAsPartsOfAMatrixFitTheBudget) {
   const double times = TimesRead(2 * kMiB);
   EXPECT_GT(times, 1.0);

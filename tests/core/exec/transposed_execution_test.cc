@@ -1,5 +1,5 @@
-// Matrices that lie transposed in one tensor of the source: by how many threads they are written, and
-// in which order.
+// Matrices that lie transposed in one tensor of the source: by how many threads they are written,
+// and in which order.
 #include <chrono>
 #include <cstdint>
 #include <memory>

@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -54,6 +56,41 @@ TEST(RangeCrcTest, ReadsNothingOfAFileWhoseBytesAreCheckedAnyway) {
   const SomeFile file(true);
   EXPECT_THAT(VerifyRangeCrc32(file, "r", 2, 6, 0), IsOk());
   EXPECT_EQ(file.reads(), 0);
+}
+
+// Reads [2, 8) of the file in these parts; the first failure ends it.
+Status ReadParts(const std::shared_ptr<const SomeFile>& file, std::uint32_t crc32,
+                 const std::vector<std::pair<std::uint64_t, std::uint64_t>>& parts) {
+  const auto checked = CheckCrc32InOrder(file, "r", 2, 6, crc32);
+  for (const auto& [begin, end] : parts) {
+    Bytes bytes(end - begin);
+    CKPT_RETURN_IF_ERROR(checked->ReadAt(begin, bytes));
+    EXPECT_EQ(AsText(bytes), kContent.substr(begin, end - begin));
+  }
+  return OkStatus();
+}
+
+TEST(CheckCrc32InOrderTest, TheReadThatEndsTheRangeComparesIt) {
+  const std::uint32_t crc32 = Crc32(AsBytes(kContent.substr(2, 6)));
+  const auto file = std::make_shared<SomeFile>(false);
+  EXPECT_THAT(ReadParts(file, crc32, {{2, 5}, {5, 6}, {6, 8}, {3, 4}}), IsOk());
+  EXPECT_EQ(file->reads(), 4);
+  EXPECT_THAT(ReadParts(file, crc32 ^ 1, {{2, 5}, {5, 7}}), IsOk());
+  EXPECT_THAT(ReadParts(file, crc32 ^ 1, {{2, 5}, {5, 8}}), FailsWith(ErrorKind::kChecksum));
+}
+
+TEST(CheckCrc32InOrderTest, AReadElsewhereComparesAllOfItFirst) {
+  const std::uint32_t crc32 = Crc32(AsBytes(kContent.substr(2, 6)));
+  const auto file = std::make_shared<SomeFile>(false);
+  EXPECT_THAT(ReadParts(file, crc32, {{3, 5}, {2, 8}}), IsOk());
+  EXPECT_THAT(ReadParts(file, crc32 ^ 1, {{3, 5}}), FailsWith(ErrorKind::kChecksum));
+  EXPECT_THAT(ReadParts(file, crc32 ^ 1, {{2, 5}, {2, 5}}), FailsWith(ErrorKind::kChecksum));
+  EXPECT_THAT(ReadParts(file, crc32 ^ 1, {{2, 9}}), FailsWith(ErrorKind::kChecksum));
+}
+
+TEST(CheckCrc32InOrderTest, AFileWhoseBytesAreCheckedAnywayStaysAsItIs) {
+  const std::shared_ptr<const ReadableFile> file = std::make_shared<SomeFile>(true);
+  EXPECT_EQ(CheckCrc32InOrder(file, "r", 2, 6, 0), file);
 }
 
 }  // namespace

@@ -162,6 +162,14 @@ TEST_P(StorageTest, RenameReplacesNothing) {
   EXPECT_THAT(Read(dir() / "c"), IsOkAndHolds("1"));
 }
 
+TEST_P(StorageTest, WhatCannotMoveStays) {
+  Write(dir() / "a", "1");
+  EXPECT_THAT(storage().Rename(dir() / "a", dir() / "none/a"), FailsWith(ErrorKind::kNotFound));
+  EXPECT_THAT(storage().Exchange(dir() / "a", dir() / "none"), FailsWith(ErrorKind::kNotFound));
+  EXPECT_THAT(storage().Exchange(dir() / "none", dir() / "a"), FailsWith(ErrorKind::kNotFound));
+  EXPECT_THAT(Read(dir() / "a"), IsOkAndHolds("1"));
+}
+
 TEST_P(StorageTest, ExchangeSwapsDirectories) {
   ASSERT_THAT(storage().MakeDirectories(dir() / "x"), IsOk());
   ASSERT_THAT(storage().MakeDirectories(dir() / "y"), IsOk());

@@ -102,6 +102,21 @@ TEST(JsonReader, NamesTheKindThatItFound) {
   EXPECT_THAT(json->root().Int64Array(), FailsWith(ErrorKind::kBadMetadata));
 }
 
+TEST(JsonReader, RoundsNoIntegerToADouble) {
+  const auto double_of = [](const char* text) {
+    const auto json = JsonDocument::Parse(text, "f");
+    return json.ok() ? json->root().Double() : Result<double>(json.status());
+  };
+  EXPECT_THAT(double_of("0"), IsOkAndHolds(0.0));
+  EXPECT_THAT(double_of("-9007199254740992"), IsOkAndHolds(-0x1p53));
+  EXPECT_THAT(double_of("-9223372036854775808"), IsOkAndHolds(-0x1p63));
+  EXPECT_THAT(double_of("9223372036854775808"), IsOkAndHolds(0x1p63));
+  for (const char* text :
+       {"9007199254740993", "-9007199254740993", "9223372036854775807", "18446744073709551615"}) {
+    EXPECT_THAT(double_of(text), FailsWith(ErrorKind::kBadMetadata)) << text;
+  }
+}
+
 TEST(JsonWriter, WritesCompactAndIndented) {
   const auto write = [](int indent) {
     JsonWriter json(indent);

@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::uint16_t kNan = 0x7FC0;
 
-// The value of a code by the definition of the format: four bits of exponent with a bias of 7, three
-// behind the point, no infinities.
+// The value of a code by the definition of the format: four bits of exponent with a bias of 7,
+// three behind the point, no infinities.
 float ByDefinition(int code) {
   const float sign = code >= 128 ? -1.0F : 1.0F;
   const int exponent = code >> 3 & 15;
@@ -104,9 +104,13 @@ TEST(Fp8Blocks, GiveEachElementTheScaleOfItsBlock) {
 }
 
 TEST(Fp8Blocks, OfNoElementsAreNone) {
-  Bytes none;
+  const Bytes untouched(16, std::byte{0xA5});
+  Bytes around = untouched;
+  const MutableByteSpan none = MutableByteSpan(around).subspan(8, 0);
   DecodeFp8Blocks({.rows = 0, .columns = 4, .block_rows = 2, .block_columns = 2}, {}, {}, none);
+  EXPECT_EQ(around, untouched);
   DecodeFp8Blocks({.rows = 4, .columns = 0, .block_rows = 2, .block_columns = 2}, {}, {}, none);
+  EXPECT_EQ(around, untouched);
 }
 
 }  // namespace

@@ -50,8 +50,10 @@ TEST(Mxfp4, DecodesEveryCodeWithEveryScaleAtEitherEnd) {
 }
 
 TEST(Mxfp4, OfNoBlocksIsNothing) {
-  Bytes none;
-  DecodeMxfp4({}, {}, none);
+  const Bytes untouched(16, std::byte{0xA5});
+  Bytes around = untouched;
+  DecodeMxfp4({}, {}, MutableByteSpan(around).subspan(8, 0));
+  EXPECT_EQ(around, untouched);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ using ::testing::ElementsAre;
 using testing::FailsWith;
 using ::testing::HasSubstr;
 using testing::IsOk;
+using testing::IsOkAndHolds;
 
 constexpr std::uint64_t kOffset = 5;  // of the blob in its file
 
@@ -179,13 +180,14 @@ TEST(StartsSafetensorsBlobTest, AsksForAHeaderThatFits) {
   const auto starts = [](Bytes bytes, std::uint64_t offset) {
     return StartsSafetensorsBlob(*MakeMemoryFile("f", std::move(bytes)), offset);
   };
-  EXPECT_TRUE(starts(Blob("{}", 0), kOffset));
-  EXPECT_FALSE(starts(Blob("[]", 0), kOffset)) << "another first byte";
-  EXPECT_FALSE(starts(Blob("", 0), kOffset)) << "no first byte";
-  EXPECT_FALSE(starts(Blob("{}", 0), std::numeric_limits<std::uint64_t>::max() - 3));
+  EXPECT_THAT(starts(Blob("{}", 0), kOffset), IsOkAndHolds(true));
+  EXPECT_THAT(starts(Blob("[]", 0), kOffset), IsOkAndHolds(false)) << "another first byte";
+  EXPECT_THAT(starts(Blob("", 0), kOffset), IsOkAndHolds(false)) << "no first byte";
+  EXPECT_THAT(starts(Blob("{}", 0), std::numeric_limits<std::uint64_t>::max() - 3),
+              IsOkAndHolds(false));
   Bytes cut = Blob("{}", 0);
   cut.pop_back();
-  EXPECT_FALSE(starts(cut, kOffset));
+  EXPECT_THAT(starts(cut, kOffset), IsOkAndHolds(false));
 }
 
 TEST(StartsSafetensorsBlobTest, TakesHeadersUpToTheLimitOfTheFormat) {
@@ -209,8 +211,8 @@ TEST(StartsSafetensorsBlobTest, TakesHeadersUpToTheLimitOfTheFormat) {
     std::string name_ = "long";
     Bytes start_;
   };
-  EXPECT_TRUE(StartsSafetensorsBlob(LongFile(100'000'000), 0));
-  EXPECT_FALSE(StartsSafetensorsBlob(LongFile(100'000'001), 0));
+  EXPECT_THAT(StartsSafetensorsBlob(LongFile(100'000'000), 0), IsOkAndHolds(true));
+  EXPECT_THAT(StartsSafetensorsBlob(LongFile(100'000'001), 0), IsOkAndHolds(false));
 }
 
 // Reads fail from the given one on.
@@ -236,9 +238,7 @@ TEST(SafetensorsBlobTest, AReadThatFailsIsAnError) {
   const auto locate = [&](int good_reads) {
     return LocateIn(std::make_shared<FailingFile>(file, good_reads), DType::kFloat32, Dims{2});
   };
-  const Result<StoredArray> unread = locate(0);
-  ASSERT_THAT(unread, FailsWith(ErrorKind::kBadItem));
-  EXPECT_EQ(unread.status().first().message, "not a safetensors blob");
+  EXPECT_THAT(locate(0), FailsWith(ErrorKind::kIo));
   EXPECT_THAT(locate(1), FailsWith(ErrorKind::kIo));
   EXPECT_THAT(locate(2), IsOk());
 }

@@ -23,6 +23,11 @@ TEST(YamlTest, ReadsPlainWordsAsPyYamlDoes) {
                            R"("h":1e-06,"i":"1e-06","j":"12","k":"yes","l":".inf","m":"a b"})"));
 }
 
+TEST(YamlTest, ReadsTwoSignsAsText) {
+  EXPECT_THAT(YamlToJson("a: +5\nb: +2.5\nc: +-5\nd: +-2.5\ne: ++5\nf: -+5\n", "x"),
+              IsOkAndHolds(R"({"a":5,"b":2.5,"c":"+-5","d":"+-2.5","e":"++5","f":"-+5"})"));
+}
+
 TEST(YamlTest, WritesAliasesOut) {
   EXPECT_THAT(YamlToJson("a: &id001\n  _call_: false\nb: *id001\nc: [1, {d: 2}]\n", "x"),
               IsOkAndHolds(R"({"a":{"_call_":false},"b":{"_call_":false},"c":[1,{"d":2}]})"));

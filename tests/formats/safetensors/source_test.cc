@@ -259,7 +259,7 @@ TEST_F(SafetensorsSourceTest, RefusesPiecesOfDifferentTensors) {
                                               IsProblem(ErrorKind::kOverlap, "joined", file)));
 }
 
-TEST_F(SafetensorsSourceTest, OpensFilesPastTheFirst256ForEachRead) {
+TEST_F(SafetensorsSourceTest, KeepsTheLast256FilesOpen) {
   const auto name_of = [](int i) { return fmt::format("model-{:05d}-of-00260.safetensors", i); };
   for (int i = 1; i <= 260; ++i) Write(name_of(i), {Byte(fmt::format("w{:03d}", i))});
   const auto source = Open();
@@ -269,19 +269,19 @@ TEST_F(SafetensorsSourceTest, OpensFilesPastTheFirst256ForEachRead) {
     return (*source)->Locate(tensor, (*source)->index().chunks(tensor)[0]);
   };
   EXPECT_THAT(locate(260), IsOk());
-  // The first ones are held open; of the others the source says what became of them.
-  for (const int i : {256, 257, 258, 260})
+  // The last ones are held open; of the others the source says what became of them.
+  for (const int i : {1, 2, 3, 260})
     EXPECT_THAT(storage_->RemoveAll("/ckpt/" + name_of(i)), IsOk());
-  EXPECT_THAT(locate(256), IsOk());
-  EXPECT_THAT(locate(257), FailsWith(ErrorKind::kMissingFile));
-  EXPECT_THAT((*source)->FileSize(256), FailsWith(ErrorKind::kMissingFile));
-  EXPECT_THAT((*source)->FileSize(258), IsOk());
-  WriteText(name_of(258), "short");
-  const auto cut = locate(258);
+  EXPECT_THAT(locate(260), IsOk());
+  EXPECT_THAT(locate(2), FailsWith(ErrorKind::kMissingFile));
+  EXPECT_THAT((*source)->FileSize(1), FailsWith(ErrorKind::kMissingFile));
+  EXPECT_THAT((*source)->FileSize(3), IsOk());
+  WriteText(name_of(3), "short");
+  const auto cut = locate(3);
   EXPECT_THAT(cut, FailsWith(ErrorKind::kTruncated));
-  EXPECT_EQ(cut.status().first().tensor, "w258");
-  EXPECT_THAT(storage_->MakeDirectories("/ckpt/" + name_of(260)), IsOk());
-  EXPECT_THAT(locate(260), FailsWith(ErrorKind::kIo));
+  EXPECT_EQ(cut.status().first().tensor, "w003");
+  EXPECT_THAT(storage_->MakeDirectories("/ckpt/" + name_of(1)), IsOk());
+  EXPECT_THAT(locate(1), FailsWith(ErrorKind::kIo));
 }
 
 TEST_F(SafetensorsSourceTest, RefusesATensorThatIsInTwoFiles) {

@@ -1,4 +1,4 @@
-"""Writes a HDF5 file behind a block as MATLAB's, and prints what h5py reads in it: hdf5_user_block.py FILE VERSION BLOCK_BYTES.
+"""Writes an HDF5 file behind a block as MATLAB's, and prints what h5py reads in it: hdf5_user_block.py FILE VERSION BLOCK_BYTES.
 
 One JSON object: {key: [shape, dtype, sha256]}. VERSION: "earliest" or "latest".
 """

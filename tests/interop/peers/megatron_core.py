@@ -1,12 +1,14 @@
 """What real Megatron-Core makes of a torch_dist checkpoint, on the CPU and one rank.
 
     megatron_core.py CORE FOLDER LIVE OWN --grouped|--sequential [--expert-ranks 2] [--zarr ZARR] [--optimizer-form FORM]
+                     [--singleton true]
 
 Builds the GPTModel that `args` in FOLDER describe, of local layers, and of a training run also its distributed optimizer and
 scheduler; loads FOLDER into them with a strictness that raises on every missing and every unexpected key, stores the live
 parameters in LIVE (torch.save), and saves the same to OWN by itself.
 CORE: where the library's packages lie. --grouped, --sequential: of which class experts are. With --expert-ranks, so many processes
-share the experts and the optimizer's state. With --zarr, the place of that package, it saves by the older backend: a zarr array for each tensor. With --optimizer-form, it saves in that form in place of FOLDER's.
+share the experts and the optimizer's state. With --zarr, the place of that package, it saves by the older backend: a zarr array for each tensor. With --optimizer-form, it saves in that form in place of FOLDER's; with
+--singleton, as `singleton_local_shards` has it.
 """
 import dataclasses
 import inspect
@@ -234,6 +236,9 @@ def main():
     os.makedirs(own, exist_ok=True)
     if "--optimizer-form" in options:
         content = dict(content, distrib_optim_sharding_type=options["--optimizer-form"])
+        metadata.update(content)
+    if "--singleton" in options:
+        content = dict(content, singleton_local_shards=True)
         metadata.update(content)
     state = {k: v for k, v in common.items() if k not in ("content_metadata", "optimizer")} | state_dict()
     if is_run:

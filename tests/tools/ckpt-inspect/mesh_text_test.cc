@@ -53,7 +53,7 @@ TEST(MeshTextTest, SaysWhatTheTrainerRefusesInItsOwnWords) {
     SCOPED_TRACE(c.mesh);
     const auto mesh = ParseMesh(c.mesh);
     ASSERT_THAT(mesh, IsOk());
-    const Status refused = InWordsOfMesh(trainer::ValidateMesh(*mesh, 8), *mesh);
+    const Status refused = trainer::ValidateMesh(*mesh, 8, WordsOfMesh(*mesh));
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.first().message, c.message);
     EXPECT_EQ(refused.first().hint, c.hint);

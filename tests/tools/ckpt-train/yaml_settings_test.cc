@@ -32,6 +32,12 @@ TEST(YamlSettingsTest, TypesScalarsAsTheCoreSchemaDoes) {
             want);
 }
 
+TEST(YamlSettingsTest, ReadsTwoSignsAsText) {
+  const layout::Configuration want = {{"a", 5},       {"b", 2.5},   {"c", "+-5"},
+                                      {"d", "+-2.5"}, {"e", "++5"}, {"f", "-+5"}};
+  EXPECT_EQ(Parse("a: +5\nb: +2.5\nc: +-5\nd: +-2.5\ne: ++5\nf: -+5\n"), want);
+}
+
 TEST(YamlSettingsTest, MappingsOnlyGroupSettings) {
   const layout::Configuration want = {{"num_layers", 2}, {"lr", 0.1}};
   EXPECT_EQ(Parse("model:\n  num_layers: 2\nrun: {lr: 0.1}\n"), want);

@@ -45,7 +45,7 @@ inline std::int64_t RowElems(const trainer::ParamSpec& spec) {
   return NumElements(spec.shape) / spec.shape.front();
 }
 
-inline trainer::ParamStore::FillRows PatternRows(std::uint64_t state, std::string part) {
+inline trainer::FillRows PatternRows(std::uint64_t state, std::string part) {
   return [state, part = std::move(part)](const trainer::ParamSpec& spec, std::int64_t row_begin,
                                          std::int64_t /*rows*/, std::span<float> values) {
     const Pattern pattern(state, part, spec.name);

@@ -11,6 +11,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/testing/matchers.h"
+#include "tools/cli/exit_code.h"
+#include "trainer/comm/internal/failed_exit_code.h"
 #include "trainer/comm/thread_comm.h"
 
 namespace ckpt::trainer {
@@ -86,6 +88,8 @@ TEST(ThreadWatchTest, ATrackThatIsGoneIsNotWatched) {
   EXPECT_THAT(ranks.watch.Look(Clock::now() + minutes(20)), IsOk());
 }
 
+static_assert(kFailedExitCode == static_cast<int>(cli::ExitCode::kFailed));
+
 // Rank 2 of four waits for ever in a device. `of_last`: what rank 3 ends with.
 Status WaitForEver(milliseconds timeout, const Status& of_last) {
   return RunRanks(
@@ -105,7 +109,8 @@ Status WaitForEver(milliseconds timeout, const Status& of_last) {
 
 TEST(ThreadWatchDeathTest, ACallThatTakesTooLongEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT((void)WaitForEver(milliseconds(200), OkStatus()), ::testing::ExitedWithCode(3),
+  EXPECT_EXIT((void)WaitForEver(milliseconds(200), OkStatus()),
+              ::testing::ExitedWithCode(kFailedExitCode),
               "the run ends: .*within 0.2 s, found rank 2 waits in an all-gather, call 1 of a "
               "group of 2 ranks");
 }
@@ -113,7 +118,8 @@ TEST(ThreadWatchDeathTest, ACallThatTakesTooLongEndsTheProcess) {
 TEST(ThreadWatchDeathTest, ACallThatGoesOnAfterARankFailedEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT((void)WaitForEver(minutes(10), Error(ErrorKind::kNoSpace, "the disk is full")),
-              ::testing::ExitedWithCode(3), "the run ends: .*the disk is full.*rank 2 waits in");
+              ::testing::ExitedWithCode(kFailedExitCode),
+              "the run ends: .*the disk is full.*rank 2 waits in");
 }
 
 }  // namespace

@@ -293,11 +293,6 @@ TEST(ScheduleTest, NamesAreMegatrons) {
   EXPECT_EQ(DecayStyleName(DecayStyle::kLinear), "linear");
   EXPECT_EQ(DecayStyleName(DecayStyle::kCosine), "cosine");
   EXPECT_EQ(DecayStyleName(DecayStyle::kWsd), "WSD");
-  EXPECT_EQ(ParseWsdDecayStyle("exponential"), WsdDecayStyle::kExponential);
-  EXPECT_EQ(ParseWsdDecayStyle("linear"), WsdDecayStyle::kLinear);
-  EXPECT_EQ(ParseWsdDecayStyle("cosine"), WsdDecayStyle::kCosine);
-  EXPECT_EQ(ParseWsdDecayStyle("minus_sqrt"), WsdDecayStyle::kMinusSqrt);
-  EXPECT_EQ(ParseWsdDecayStyle(""), std::nullopt);
 }
 
 TEST(ScheduleTest, AConstantRateNeedsNoLengthOfDecay) {

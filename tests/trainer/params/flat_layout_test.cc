@@ -51,12 +51,14 @@ Shapes Pick(const Shapes& shapes, const std::vector<std::size_t>& indices) {
   return picked;
 }
 
+std::int64_t ShardElems(const FlatLayout& layout) { return layout.total_elems / layout.num_shards; }
+
 // What the header promises of LayOut, without its arithmetic.
 void ExpectSoundLayout(const Shapes& shapes, const FlatLayoutOptions& options) {
   const FlatLayout layout = LayOut(shapes, options);
   ASSERT_EQ(layout.num_shards, options.num_shards);
   ASSERT_EQ(layout.total_elems % options.num_shards, 0);
-  ASSERT_EQ(layout.shard_elems() % options.alignment_elems, 0);
+  ASSERT_EQ(ShardElems(layout) % options.alignment_elems, 0);
   ASSERT_EQ(layout.offsets.size(), shapes.size());
 
   std::vector<std::pair<std::int64_t, std::int64_t>> spans;
@@ -71,7 +73,7 @@ void ExpectSoundLayout(const Shapes& shapes, const FlatLayoutOptions& options) {
     const std::int64_t unit = std::lcm(row, options.alignment_elems);
     ASSERT_EQ(layout.offsets[t] % unit, 0) << "tensor " << t << " is not aligned";
     for (int shard = 0; shard <= options.num_shards; ++shard) {
-      const std::int64_t into = shard * layout.shard_elems() - layout.offsets[t];
+      const std::int64_t into = shard * ShardElems(layout) - layout.offsets[t];
       const bool is_cut = 0 < into && into < elems;
       ASSERT_TRUE(!is_cut || into % row == 0) << "tensor " << t << " is cut in a row";
     }
@@ -199,7 +201,7 @@ TEST(FlatLayoutDeathTest, RefusesARangeThatCutsARow) {
 TEST(FlatLayoutTest, ACoarseShardIsItsFineShardsInOrder) {
   const Shapes shapes = {{33, 12}, {7, 8}, {50}, {9, 4, 2}};
   const FlatLayout layout = LayOut(shapes, {.num_shards = 8});
-  const std::int64_t slice = layout.shard_elems();
+  const std::int64_t slice = ShardElems(layout);
   for (int shard = 0; shard < 4; ++shard) {
     std::int64_t coarse = 0;
     std::int64_t fine = 0;

@@ -1,4 +1,4 @@
-// Ranks that read a checkpoint's metadata together: one reads, and no failure leaves others waiting.
+// Ranks that read a checkpoint's metadata together: one reads; after a failure no other waits.
 #include "trainer/run/resolve_together.h"
 
 #include <cstdint>

@@ -51,19 +51,15 @@ class FailingTrainer final : public trainer::RankTrainer {
   int num_in_flight() const override { return behind_.num_in_flight(); }
   int max_in_flight() const override { return behind_.max_in_flight(); }
   Status InitializeWeights() override { return behind_.InitializeWeights(); }
-  Status SetWeights(const trainer::ParamStore::FillRows& fill) override {
-    return behind_.SetWeights(fill);
-  }
-  Status DrawWeights(const trainer::ParamStore::FillRows& fill) override {
-    return behind_.DrawWeights(fill);
-  }
-  Status SetMoment(int moment, const trainer::ParamStore::FillRows& fill) override {
+  Status SetWeights(const trainer::FillRows& fill) override { return behind_.SetWeights(fill); }
+  Status DrawWeights(const trainer::FillRows& fill) override { return behind_.DrawWeights(fill); }
+  Status SetMoment(int moment, const trainer::FillRows& fill) override {
     return behind_.SetMoment(moment, fill);
   }
-  Status ReadWeights(const trainer::ParamStore::PlaceRows& place) override {
+  Status ReadWeights(const trainer::PlaceRows& place) override {
     return behind_.ReadWeights(place);
   }
-  Status ReadMoment(int moment, const trainer::ParamStore::PlaceRows& place) override {
+  Status ReadMoment(int moment, const trainer::PlaceRows& place) override {
     return behind_.ReadMoment(moment, place);
   }
   Status AwaitReads() override { return behind_.AwaitReads(); }

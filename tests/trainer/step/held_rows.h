@@ -12,7 +12,7 @@
 #include "core/base/result.h"
 #include "trainer/params/param_piece.h"
 #include "trainer/params/param_spec.h"
-#include "trainer/params/param_store.h"
+#include "trainer/params/piece_rows.h"
 
 namespace ckpt::testing {
 
@@ -24,7 +24,7 @@ struct HeldRows {
 
 // All rows; `read` is ReadWeights, or ReadMoment of one moment.
 inline Result<std::list<HeldRows>> ReadHeldRows(
-    const std::function<Status(const trainer::ParamStore::PlaceRows& place)>& read) {
+    const std::function<Status(const trainer::PlaceRows& place)>& read) {
   std::list<HeldRows> held;
   CKPT_RETURN_IF_ERROR(read([&](const trainer::ParamPiece& piece) {
     const auto elems = static_cast<std::size_t>(piece.rows * piece.row_elems);

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
-#include "tools/cli/counted.h"
 
 namespace ckpt::cli {
 

@@ -1,15 +1,10 @@
 #include "trainer/comm/internal/lone_group.h"
 
-#include <cstring>
-
 #include "core/base/check.h"
+#include "trainer/comm/internal/copy_bytes.h"
 
 namespace ckpt::trainer {
 namespace {
-
-void CopyUnlessSame(const std::byte* from, std::byte* to, std::uint64_t size_bytes) {
-  if (from != to && size_bytes != 0) std::memcpy(to, from, size_bytes);
-}
 
 class LoneGroup final : public HostGroup {
  public:
@@ -18,7 +13,7 @@ class LoneGroup final : public HostGroup {
 
   Status Exchange(ByteSpan mine, MutableByteSpan all) override {
     CKPT_CHECK(mine.size() == all.size());
-    CopyUnlessSame(mine.data(), all.data(), mine.size());
+    CopyBytes(mine.data(), all.data(), mine.size());
     return OkStatus();
   }
   Status ExchangeParts(ByteSpan full, const UseParts& use) override {

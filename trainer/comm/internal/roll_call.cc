@@ -1,13 +1,14 @@
 #include "trainer/comm/internal/roll_call.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <span>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "core/base/text_number.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -109,16 +110,13 @@ void RollCall::Receive(const Mailbox::Letter& letter, Clock::time_point now) {
 }
 
 std::string RollCall::AnswerTo(std::string_view question, Clock::time_point now) {
-  std::uint64_t number = 0;
-  const auto [end, error] =
-      std::from_chars(question.data(), question.data() + question.size(), number);
+  std::string_view rest = question;
+  const std::optional<std::uint64_t> number = TakeNumber<std::uint64_t>(rest);
   bool has_come = false;
   std::string waits_for;
   Clock::time_point since = Clock::time_point::max();
   for (const std::shared_ptr<CallTrack>& track : Tracks()) {
-    if (error == std::errc() && question == NameOf(*track, number)) {
-      has_come = track->num_begun() >= number;
-    }
+    if (number && question == NameOf(*track, *number)) has_come = track->num_begun() >= *number;
     const auto first = track->First();
     if (!first || first->since >= since) continue;
     since = first->since;

@@ -10,8 +10,7 @@
 namespace ckpt::trainer {
 
 // The ranks of `parent` that gave the caller's `color`, ordered by (`key`, rank). Every rank calls
-// it.
-// Errors: those of HostGroup::Exchange.
+// it. Errors: those of HostGroup::Exchange.
 Result<std::vector<int>> SplitMembers(HostGroup& parent, int color, int key);
 
 }  // namespace ckpt::trainer

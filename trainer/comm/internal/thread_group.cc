@@ -1,17 +1,12 @@
 #include "trainer/comm/internal/thread_group.h"
 
-#include <string>
+#include "trainer/comm/same_call.h"
 
 namespace ckpt::trainer {
 namespace {
 
-bool IsSameCall(const Operands& a, const Operands& b) {
-  return a.call == b.call && a.size_bytes == b.size_bytes;
-}
-
-std::string Describe(int rank, const Operands& operands) {
-  return "rank " + std::to_string(rank) + " in " + std::string(operands.call) + " of " +
-         std::to_string(operands.size_bytes) + " bytes";
+RankCall CallOf(int rank, const Operands& operands) {
+  return {.rank = rank, .name = operands.call, .size_bytes = operands.size_bytes};
 }
 
 inline void PauseOnce() {
@@ -26,7 +21,7 @@ Status ThreadGroup::Meet(int rank, const Operands& mine) {
   shown_[static_cast<std::size_t>(rank)] = mine;
   CKPT_RETURN_IF_ERROR(Arrive(/*can_cancel=*/true));
   // Every rank sees a difference, so each of them parts here.
-  Status status = CheckSameCall(rank);
+  Status status = CheckCalls(rank);
   if (!status.ok()) Part();
   return status;
 }
@@ -79,12 +74,9 @@ Status ThreadGroup::Arrive(bool can_cancel) {
   return OkStatus();
 }
 
-Status ThreadGroup::CheckSameCall(int rank) const {
+Status ThreadGroup::CheckCalls(int rank) const {
   for (int peer = 0; peer < size(); ++peer) {
-    if (IsSameCall(shown(rank), shown(peer))) continue;
-    return Error(ErrorKind::kInternal, "ranks of one group make different calls")
-        .Expected(Describe(rank, shown(rank)))
-        .Actual(Describe(peer, shown(peer)));
+    CKPT_RETURN_IF_ERROR(CheckSameCall(CallOf(rank, shown(rank)), CallOf(peer, shown(peer))));
   }
   return OkStatus();
 }

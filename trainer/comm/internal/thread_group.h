@@ -65,7 +65,8 @@ class ThreadGroup {
   static constexpr int kSpins = 2000;
 
   Status Arrive(bool can_cancel) CKPT_EXCLUDES(mutex_);
-  Status CheckSameCall(int rank) const;
+  // Whether the others make the call of `rank`.
+  [[nodiscard]] Status CheckCalls(int rank) const;
 
   const int spins_;
   // Each rank writes its own entry before it arrives. Meeting orders this write before the others'

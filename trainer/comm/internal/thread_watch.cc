@@ -1,10 +1,8 @@
 #include "trainer/comm/internal/thread_watch.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "trainer/comm/agreement.h"
+#include "trainer/comm/internal/failed_exit_code.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -19,6 +18,13 @@ namespace {
 constexpr std::chrono::milliseconds kPeriod{100};
 // A thread that looks so late was stopped together with the process.
 constexpr std::chrono::seconds kStopped{2};
+
+// It prints, as no caller could: the threads that could return do not.
+void EndProcess(const Status& why) {
+  std::fprintf(stderr, "the run ends: %s\n", InOneLine(why).c_str());
+  std::fflush(stderr);
+  std::_Exit(kFailedExitCode);
+}
 
 }  // namespace
 
@@ -30,8 +36,12 @@ void ThreadWatch::Add(int rank, const std::shared_ptr<CallTrack>& track) {
 
 void ThreadWatch::Start() {
   const MutexLock lock(mutex_);
-  if (thread_.joinable()) return;
-  thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
+  if (looks_) return;
+  looks_.emplace(kPeriod, [this, last = Clock::now()]() mutable {
+    const Clock::time_point now = Clock::now();
+    if (now - std::exchange(last, now) >= kStopped) Resume(now);
+    if (const Status status = Look(now); !status.ok()) EndProcess(status);
+  });
 }
 
 void ThreadWatch::Cancel(const Status& why) {
@@ -81,25 +91,6 @@ Status ThreadWatch::Look(Clock::time_point now) {
           fmt::format("an end within {:g} s", std::chrono::duration<double>(timeout_).count()))
       .Actual(std::move(where))
       .Hint("if it only takes long, raise distributed_timeout_minutes");
-}
-
-// It prints, as no caller could: the threads that could return do not.
-void ThreadWatch::Run(const std::stop_token& stop) {
-  constexpr int kFailed = 3;  // the tools' exit code for a failure
-  std::mutex mutex;
-  std::condition_variable_any never;
-  std::unique_lock lock(mutex);
-  Clock::time_point last = Clock::now();
-  while (!stop.stop_requested()) {
-    never.wait_for(lock, stop, kPeriod, [] { return false; });  // returns early if stopped
-    const Clock::time_point now = Clock::now();
-    if (now - std::exchange(last, now) >= kStopped) Resume(now);
-    const Status status = Look(now);
-    if (status.ok()) continue;
-    std::fprintf(stderr, "the run ends: %s\n", InOneLine(status).c_str());
-    std::fflush(stderr);
-    std::_Exit(kFailed);
-  }
 }
 
 }  // namespace ckpt::trainer

@@ -4,12 +4,13 @@
 
 #include <chrono>
 #include <memory>
-#include <thread>
+#include <optional>
 #include <vector>
 
 #include "core/base/mutex.h"
 #include "core/base/status.h"
 #include "trainer/comm/call_track.h"
+#include "trainer/comm/periodic_thread.h"
 
 namespace ckpt::trainer {
 
@@ -53,7 +54,6 @@ class ThreadWatch {
     CallTrack::Waiting what;
   };
 
-  void Run(const std::stop_token& stop);
   [[nodiscard]] std::vector<Waiting> WhatIsUnderWay() CKPT_REQUIRES(mutex_);
 
   const std::chrono::milliseconds timeout_;
@@ -62,7 +62,7 @@ class ThreadWatch {
   Status cancelled_ CKPT_GUARDED_BY(mutex_);
   Clock::time_point cancelled_at_ CKPT_GUARDED_BY(mutex_);
   Clock::time_point resumed_at_ CKPT_GUARDED_BY(mutex_);
-  std::jthread thread_;  // last, so that it ends before what it uses
+  std::optional<PeriodicThread> looks_ CKPT_GUARDED_BY(mutex_);  // last, as it uses the others
 };
 
 }  // namespace ckpt::trainer

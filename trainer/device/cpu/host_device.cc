@@ -1,10 +1,7 @@
 #include "trainer/device/cpu/host_device.h"
 
-#include <sys/mman.h>
-
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -13,29 +10,13 @@
 #include "trainer/device/cpu/internal/host_peer_reader.h"
 #include "trainer/device/cpu/internal/host_queues.h"
 #include "trainer/device/cpu/internal/host_record.h"
+#include "trainer/device/cpu/internal/large_blocks.h"
 #include "trainer/device/peer/peer_collectives.h"
 
 namespace ckpt::trainer {
 namespace {
 
 constexpr std::uint64_t kAlignmentBytes = 256;
-// Arrays at least this large start on a boundary of this size and ask for huge pages. Matrix
-// products walk along columns, and with small pages nearly every element would need a page look-up.
-constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
-
-// Memory of at least `size_bytes`; null if there is none.
-void* AllocateAligned(std::uint64_t size_bytes) {
-  const std::uint64_t alignment = size_bytes < kHugePageBytes ? kAlignmentBytes : kHugePageBytes;
-  if (size_bytes > std::numeric_limits<std::ptrdiff_t>::max() - alignment) return nullptr;
-  // At least one byte, since a null tensor means an absent one.
-  const std::uint64_t whole_bytes = (size_bytes / alignment + 1) * alignment;
-  void* const data = std::aligned_alloc(alignment, whole_bytes);
-  // Only a request: the program also works without huge pages.
-  if (data != nullptr && alignment == kHugePageBytes) {
-    (void)::madvise(data, whole_bytes, MADV_HUGEPAGE);
-  }
-  return data;
-}
 
 // A zero-sized array may have a null address, which memcpy does not allow.
 void CopyBytes(const void* from, void* to, std::uint64_t size_bytes) {
@@ -47,18 +28,17 @@ class HostDevice final : public Device {
   explicit HostDevice(const HostDeviceOptions& options) : options_(options) {}
 
   Result<Buffer> Allocate(std::uint64_t size_bytes, MemoryUse use) override {
-    void* const data = AllocateAligned(size_bytes);
+    void* const data = AllocateZeros(size_bytes);
     if (data == nullptr) {
       return Error(ErrorKind::kSystem, "out of memory")
           .Expected(std::to_string(size_bytes) + " bytes for " + std::string(MemoryUseName(use)));
     }
-    std::memset(data, 0, size_bytes);
     Count(use, size_bytes);
     return Buffer(this, data, size_bytes, use);
   }
 
   Result<PinnedBuffer> AllocatePinned(std::uint64_t size_bytes) override {
-    void* const data = AllocateAligned(size_bytes);
+    void* const data = AllocateZeros(size_bytes);
     if (data == nullptr) {
       return Error(ErrorKind::kSystem, "out of memory")
           .Expected(std::to_string(size_bytes) + " bytes for copies");
@@ -92,9 +72,22 @@ class HostDevice final : public Device {
   }
 
  private:
-  void Free(void* data) override { std::free(data); }
-  void FreePinned(void* data) override { std::free(data); }
+  // Memory of at least `size_bytes`; null if there is none.
+  void* AllocateZeros(std::uint64_t size_bytes) {
+    if (size_bytes >= LargeBlocks::kPageBytes) return large_.Allocate(size_bytes);
+    // At least one byte, since a null tensor means an absent one.
+    const std::uint64_t whole_bytes = (size_bytes / kAlignmentBytes + 1) * kAlignmentBytes;
+    void* const data = std::aligned_alloc(kAlignmentBytes, whole_bytes);
+    if (data != nullptr) std::memset(data, 0, size_bytes);
+    return data;
+  }
 
+  void Free(void* data) override {
+    if (!large_.Free(data)) std::free(data);
+  }
+  void FreePinned(void* data) override { Free(data); }
+
+  LargeBlocks large_;
   const HostDeviceOptions options_;
   std::uint64_t num_queues_ = 0;
 };

@@ -1,5 +1,7 @@
 #include "trainer/device/cuda/cuda_queue.h"
 
+#include <utility>
+
 namespace ckpt::trainer {
 namespace {
 

@@ -11,7 +11,8 @@ namespace ckpt::trainer::cuda {
 using Bf16 = __nv_bfloat16;
 
 inline constexpr int kWarp = 32;
-// Elements of a pack where rows and arrays begin at multiples of it; elsewhere a pack is one element.
+// Elements of a pack where rows and arrays begin at multiples of it; elsewhere a pack is one
+// element.
 inline constexpr int kPackWidth = 8;
 
 // Consecutive elements, by accesses of 16 bytes where they have as many.

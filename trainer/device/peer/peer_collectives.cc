@@ -12,6 +12,7 @@
 #include "core/base/check.h"
 #include "trainer/comm/agreement.h"
 #include "trainer/device/peer/internal/peer_board.h"
+#include "trainer/device/rank_slices.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -169,14 +170,7 @@ void PeerCollectives::AwaitWriters(Queue& queue, const Event& written) {
 void PeerCollectives::AllReduce(Queue& queue, const Tensor& data, ReduceOp op) {
   CKPT_CHECK(op == ReduceOp::kSum || data.dtype != DType::kBfloat16);
   if (size() == 1) return;
-  constexpr std::int64_t kSliceUnit = 64;  // elements, so that slices share no cache line
-  const std::int64_t count = data.num_elems();
-  const std::int64_t units = (count + kSliceUnit - 1) / kSliceUnit;
-  const std::int64_t slice = (units + size() - 1) / size() * kSliceUnit;
-  const auto begin_of = [slice, count](int rank) { return std::min(rank * slice, count); };
-  const auto offset_of = [&](int rank) {
-    return static_cast<std::uint64_t>(begin_of(rank)) * ElementBytes(data.dtype);
-  };
+  const RankSlices slices(data, size());
   const auto mine = [&](std::string_view call) {
     return PeerOperand{.call = call,
                        .size_bytes = data.size_bytes(),
@@ -188,17 +182,18 @@ void PeerCollectives::AllReduce(Queue& queue, const Tensor& data, ReduceOp op) {
        [&](const Operands& shown) {
          reader_->Reduce(queue, {.op = op,
                                  .wire = data.dtype,
-                                 .parts = DataOf(shown, offset_of(own)),
+                                 .parts = DataOf(shown, slices.offset_bytes(own)),
                                  .result = data.dtype,
-                                 .out = data.bytes() + offset_of(own),
-                                 .count = begin_of(own + 1) - begin_of(own)});
+                                 .out = data.bytes() + slices.offset_bytes(own),
+                                 .count = slices.num_elems(own)});
        });
   // All have reduced their slices before any is overwritten.
   Call(queue, mine("AllReduce, second half"), [&](const Operands& shown) {
     for (int i = 1; i < size(); ++i) {
       const int peer = (own + i) % size();
-      reader_->Copy(queue, shown[static_cast<std::size_t>(peer)].data + offset_of(peer),
-                    data.bytes() + offset_of(peer), offset_of(peer + 1) - offset_of(peer));
+      const std::uint64_t offset_bytes = slices.offset_bytes(peer);
+      reader_->Copy(queue, shown[static_cast<std::size_t>(peer)].data + offset_bytes,
+                    data.bytes() + offset_bytes, slices.size_bytes(peer));
     }
   });
   AwaitReaders(queue, num_calls_);

@@ -13,8 +13,8 @@
 
 namespace ckpt::trainer {
 
-// y = p·W₂·act(W₁·x), where p is a weight of the token, or 1. With biases it is always 1. linear_fc1 is [2F, H], gate then up, with SwiGLU and [F, H] with GELU;
-// linear_fc2 is [H, F].
+// y = p·W₂·act(W₁·x), where p is a weight of the token, or 1. With biases it is always 1.
+// linear_fc1 is [2F, H], gate then up, with SwiGLU and [F, H] with GELU; linear_fc2 is [H, F].
 //
 // Forward keeps what Backward needs until the next Forward.
 class Mlp {

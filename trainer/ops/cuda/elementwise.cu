@@ -65,8 +65,8 @@ __global__ void SumRowsKernel(const T* x, std::int64_t rows, std::int64_t column
   }
 }
 
-// Of a block: as many columns as memory hands out at once, and so many rows of threads that each has
-// few of the partial sums, all of which it asks for before it waits.
+// Of a block: as many columns as memory hands out at once, and so many rows of threads that each
+// has few of the partial sums, all of which it asks for before it waits.
 constexpr int kSumColumns = 8;
 constexpr int kSumRows = 128;
 

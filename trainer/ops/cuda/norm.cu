@@ -1,8 +1,8 @@
 // RMSNorm and LayerNorm over the last dim, with the formulas of the CPU's norm.cc.
 //
-// A row belongs to a group of threads, at most a block, and stays in registers: memory is read once.
-// In the backward a group walks over many rows and keeps the sums of dw and db for its columns in
-// registers too, so there a thread has as few columns as can be.
+// A row belongs to a group of threads, at most a block, and stays in registers: memory is read
+// once. In the backward a group walks over many rows and keeps the sums of dw and db for its
+// columns in registers too, so there a thread has as few columns as can be.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -76,8 +76,8 @@ struct RowForm {
   }
 };
 
-// Calls `body(RowForm<…>{})` with the smallest form that holds a row. kSmallGroup threads have a row
-// that one warp could have with four packs a thread.
+// Calls `body(RowForm<…>{})` with the smallest form that holds a row. kSmallGroup threads have a
+// row that one warp could have with four packs a thread.
 template <int kWidth, int kSmallGroup, typename Body>
 void DispatchRow(std::int64_t columns, const Body& body) {
   using Smallest = RowForm<kWarp, 1, kWidth>;
@@ -190,8 +190,8 @@ __device__ void StoreBlockSums(std::int64_t columns, float (&sums)[Form::kPacks]
   }
 }
 
-// How many threads the only block of a multiprocessor has in the backward: as many as have registers
-// for their sums. One block leaves the fewest partial sums.
+// How many threads the only block of a multiprocessor has in the backward: as many as have
+// registers for their sums. One block leaves the fewest partial sums.
 template <bool kCentered, typename Form, typename T>
 constexpr int BackwardThreads() {
   if (Form::kPacks * Form::kWidth > 32) return kThreads;

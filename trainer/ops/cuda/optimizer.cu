@@ -166,8 +166,8 @@ struct SquaresRun {
   bool fits_packs = false;
 };
 
-// Rows that a warp squares side by side, and blocks of a multiprocessor: the best of one to four rows
-// on an H200, with as many registers as five blocks leave.
+// Rows that a warp squares side by side, and blocks of a multiprocessor: the best of one to four
+// rows on an H200, with as many registers as five blocks leave.
 constexpr int kRowsOfWarp = 2;
 constexpr int kSquareBlocks = 5;
 

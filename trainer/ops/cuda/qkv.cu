@@ -117,9 +117,9 @@ struct HeadArrays {
 // are as far apart as the grid has groups of threads.
 class HeadWalk {
  public:
-  // Of this thread, of a block with room for `heads`; `lanes` work on a head. All threads of a block
-  // make the same number of turns: those that have no group left take the first one again, and
-  // store nothing.
+  // Of this thread, of a block with room for `heads`; `lanes` work on a head. All threads of a
+  // block make the same number of turns: those that have no group left take the first one again,
+  // and store nothing.
   __device__ __forceinline__ HeadWalk(const Groups& groups, int lanes, int heads)
       : count_(groups.count()),
         queries_(groups.queries),

@@ -2,14 +2,14 @@
 #include <algorithm>
 #include <limits>
 
-#include "trainer/params/internal/param_store_impl.h"
+#include "trainer/params/internal/group_views.h"
 
 namespace ckpt::trainer {
 
 // The slices of a part come from the replicas, over the slow links between instances; the parts
 // come from the shard group. Each has its own queue. A unit's parts wait only for its own update
 // and slices, so the first layer's gather does not wait for those of the whole model.
-void ParamStore::Impl::Refresh(int unit, WrittenBy writer) {
+void ParamStore::Refresh(int unit, WrittenBy writer) {
   PhaseClock* const clock = eager_clock();
   const bool is_in_step = clock != nullptr && clock->phase() != StepPhase::kIdle;
   weight_slots_.Forget(unit);
@@ -23,7 +23,7 @@ void ParamStore::Impl::Refresh(int unit, WrittenBy writer) {
   State(unit).refreshed = gather_->Record();
 }
 
-void ParamStore::Impl::RefreshSlices(int unit, const Event& updated) {
+void ParamStore::RefreshSlices(int unit, const Event& updated) {
   const CollectiveBatch batch(device_);
   for (const std::size_t g : Groups(unit)) {
     const GroupPlan& group = plan_.groups[g];
@@ -35,7 +35,7 @@ void ParamStore::Impl::RefreshSlices(int unit, const Event& updated) {
   }
 }
 
-void ParamStore::Impl::RefreshWhole(int unit, WrittenBy writer) {
+void ParamStore::RefreshWhole(int unit, WrittenBy writer) {
   const auto is_held_whole = [](const GroupPlan& group) {
     return group.part.elems < group.weights.elems;
   };
@@ -55,13 +55,13 @@ void ParamStore::Impl::RefreshWhole(int unit, WrittenBy writer) {
   }
 }
 
-void ParamStore::Impl::SetWeightViews(const GroupPlan& group, const Tensor& flat) {
+void ParamStore::SetWeightViews(const GroupPlan& group, const Tensor& flat) {
   UnitState& state = State(group.unit);
   ForEachParam(group, flat,
                [&](std::size_t param, const Tensor& view) { state.weights[param] = view; });
 }
 
-SlotPool::Slot* ParamStore::Impl::Gather(int unit) {
+SlotPool::Slot* ParamStore::Gather(int unit) {
   if (SlotPool::Slot* held = weight_slots_.Find(unit); held != nullptr) {
     held->taken = true;
     return held;
@@ -86,14 +86,14 @@ SlotPool::Slot* ParamStore::Impl::Gather(int unit) {
   return slot;
 }
 
-void ParamStore::Impl::Prefetch(int unit) {
+void ParamStore::Prefetch(int unit) {
   if (!options_.prefetches) return;
   if (!AnyGroup(unit, [](const GroupPlan& group) { return group.gathers(); })) return;
   const PhaseScope gathers(eager_clock(), StepPhase::kGatherWait);
   Gather(unit);
 }
 
-std::span<const Tensor> ParamStore::Impl::Acquire(int unit) {
+std::span<const Tensor> ParamStore::Acquire(int unit) {
   UnitState& state = State(unit);
   if (state.users++ > 0) return state.weights;
   const PhaseScope waits(MayAwaitWeights(unit) ? options_.clock : nullptr, StepPhase::kGatherWait);
@@ -115,24 +115,24 @@ std::span<const Tensor> ParamStore::Impl::Acquire(int unit) {
 }
 
 // Leaves fixed point as it is: it has no value that makes every sum invalid.
-void ParamStore::Impl::Poison(Queue& queue, const Tensor& memory) {
+void ParamStore::Poison(Queue& queue, const Tensor& memory) {
   if (memory.dtype == DType::kInt64) return;
   ops_.Fill(queue, memory, std::numeric_limits<double>::quiet_NaN());
 }
 
-void ParamStore::Impl::Poison(Queue& queue, const SlotPool::Slot& slot, DType dtype) {
+void ParamStore::Poison(Queue& queue, const SlotPool::Slot& slot, DType dtype) {
   const auto elems = static_cast<std::int64_t>(slot.memory.size_bytes() / ElementBytes(dtype));
   Poison(queue, Tensor(slot.memory.data(), dtype, {elems}));
 }
 
-void ParamStore::Impl::PoisonAll() {
+void ParamStore::PoisonAll() {
   weight_slots_.ForEach(
       [&](const SlotPool::Slot& slot) { Poison(compute_, slot, plan_.precision.compute); });
   gradient_slots_.ForEach(
       [&](const SlotPool::Slot& slot) { Poison(compute_, slot, plan_.precision.grad_comm); });
 }
 
-void ParamStore::Impl::Release(int unit) {
+void ParamStore::Release(int unit) {
   UnitState& state = State(unit);
   CKPT_CHECK(state.users > 0);
   if (--state.users > 0) return;
@@ -143,10 +143,11 @@ void ParamStore::Impl::Release(int unit) {
 }
 
 // Before this rank's weights are written: other ranks gather them.
-void ParamStore::Impl::AwaitWeightReaders() {
+void ParamStore::AwaitWeightReaders() {
   for (Collectives* comm :
        {comms_.gather_shard.get(), comms_.gather_expert_shard.get(), comms_.gather_outer.get()}) {
     comm->AwaitReaders(compute_, comm->num_calls());
   }
 }
+
 }  // namespace ckpt::trainer

@@ -2,20 +2,20 @@
 #include <array>
 #include <utility>
 
-#include "trainer/params/internal/param_store_impl.h"
+#include "trainer/params/internal/group_views.h"
 
 namespace ckpt::trainer {
 
 namespace {
 
 // The backward pass reduces units from the last to the first. All others are squared while the
-// first is reduced, which hides that pass; so there is nothing to gain for them. Another order would
-// cost time and nothing else.
+// first is reduced, which hides that pass; so there is nothing to gain for them. Another order
+// would cost time and nothing else.
 constexpr int kReducedLast = 0;
 
 }  // namespace
 
-void ParamStore::Impl::LeaveSquares(const Tensor& squares) {
+void ParamStore::LeaveSquares(const Tensor& squares) {
   const DType sums = plan_.precision.main_grads;
   const bool are_floats = sums == DType::kFloat32 || sums == DType::kBfloat16;
   std::int64_t first = 0;
@@ -41,7 +41,7 @@ void ParamStore::Impl::LeaveSquares(const Tensor& squares) {
   CKPT_CHECK(first == squares.num_elems());
 }
 
-void ParamStore::Impl::BeginStep(int num_micro_batches) {
+void ParamStore::BeginStep(int num_micro_batches) {
   CKPT_CHECK(plan_.landings.empty() || num_micro_batches == 1);
   AwaitGradientReaders(compute_);
   num_micro_batches_ = num_micro_batches;
@@ -62,8 +62,7 @@ void ParamStore::Impl::BeginStep(int num_micro_batches) {
   }
 }
 
-void ParamStore::Impl::SetGradientViews(std::size_t group_index, const Tensor& flat,
-                                        GradWrite write) {
+void ParamStore::SetGradientViews(std::size_t group_index, const Tensor& flat, GradWrite write) {
   const GroupPlan& group = plan_.groups[group_index];
   UnitState& state = State(group.unit);
   ForEachParam(group, flat, [&](std::size_t param, const Tensor& view) {
@@ -75,7 +74,7 @@ void ParamStore::Impl::SetGradientViews(std::size_t group_index, const Tensor& f
   }
 }
 
-std::span<const Gradient> ParamStore::Impl::AcquireGradients(int unit) {
+std::span<const Gradient> ParamStore::AcquireGradients(int unit) {
   const auto in_slot = [](const GroupPlan& group) { return group.uses_gradient_slot(); };
   if (AnyGroup(unit, in_slot)) {
     SlotPool::Slot* slot = gradient_slots_.Take(unit);
@@ -105,8 +104,8 @@ std::span<const Gradient> ParamStore::Impl::AcquireGradients(int unit) {
   return State(unit).gradients;
 }
 
-void ParamStore::Impl::ReduceSums(Collectives& comm, const Tensor& region, const Tensor& own,
-                                  std::span<const ShardRows> rows) {
+void ParamStore::ReduceSums(Collectives& comm, const Tensor& region, const Tensor& own,
+                            std::span<const ShardRows> rows) {
   ++counters_.late_reduces;
   const bool converts = plan_.precision.grad_comm != plan_.precision.main_grads;
   const Tensor sent =
@@ -125,7 +124,7 @@ void ParamStore::Impl::ReduceSums(Collectives& comm, const Tensor& region, const
   if (converts) ops_.Cast(*reduce_, sent, own);
 }
 
-void ParamStore::Impl::ReduceLate(std::size_t group_index) {
+void ParamStore::ReduceLate(std::size_t group_index) {
   const GroupPlan& group = plan_.groups[group_index];
   const GroupArrays& arrays = arrays_[group_index];
   const auto in_sums = [&](const FlatRange& range) {
@@ -141,12 +140,12 @@ void ParamStore::Impl::ReduceLate(std::size_t group_index) {
   }
 }
 
-Tensor ParamStore::Impl::WholeGradients(std::size_t group_index) const {
+Tensor ParamStore::WholeGradients(std::size_t group_index) const {
   const std::int64_t elems = plan_.groups[group_index].layout.total_elems;
   return {arrays_[group_index].gradients.data, plan_.precision.grad_comm, {elems}};
 }
 
-void ParamStore::Impl::ExchangeHalves(std::size_t group_index) {
+void ParamStore::ExchangeHalves(std::size_t group_index) {
   const GroupPlan& group = plan_.groups[group_index];
   Collectives& comm = ReduceComm(group);
   VacantHalf& vacant = vacant_[*group.landing];
@@ -164,7 +163,7 @@ void ParamStore::Impl::ExchangeHalves(std::size_t group_index) {
   Poison(*reduce_, vacant.memory);
 }
 
-void ParamStore::Impl::ReduceBucket(std::size_t group_index, const Tensor& whole) {
+void ParamStore::ReduceBucket(std::size_t group_index, const Tensor& whole) {
   const GroupPlan& group = plan_.groups[group_index];
   GroupArrays& arrays = arrays_[group_index];
   Collectives& comm = ReduceComm(group);
@@ -174,7 +173,7 @@ void ParamStore::Impl::ReduceBucket(std::size_t group_index, const Tensor& whole
                          RowsToSquare(group_index, IsLastMicroBatch() && group.outer == 1));
 }
 
-void ParamStore::Impl::ReduceGradients(int unit) {
+void ParamStore::ReduceGradients(int unit) {
   PhaseClock* const clock = options_.overlaps_reduces ? eager_clock() : options_.clock;
   const PhaseScope reduces(Reduces(unit) ? clock : nullptr, StepPhase::kReduceWait);
   if (IsLastMicroBatch()) {
@@ -211,14 +210,14 @@ void ParamStore::Impl::ReduceGradients(int unit) {
   if (!options_.overlaps_reduces) compute_.Wait(reduce_->Record());
 }
 
-int ParamStore::Impl::FinishEarlyGradients() {
+int ParamStore::FinishEarlyGradients() {
   const PhaseScope waits(options_.clock, StepPhase::kReduceWait);
   CKPT_CHECK(IsLastMicroBatch());
   compute_.Wait(all_but_last_reduced_);
   return last_reduced_;
 }
 
-void ParamStore::Impl::FinishGradients() {
+void ParamStore::FinishGradients() {
   const PhaseScope waits(options_.clock, StepPhase::kReduceWait);
   CKPT_CHECK(IsLastMicroBatch());
   compute_.Wait(reduce_->Record());
@@ -228,10 +227,11 @@ void ParamStore::Impl::FinishGradients() {
   AwaitWeightReaders();
 }
 
-void ParamStore::Impl::AwaitGradientReaders(Queue& queue) {
+void ParamStore::AwaitGradientReaders(Queue& queue) {
   for (Collectives* comm :
        {comms_.reduce_shard.get(), comms_.reduce_expert_shard.get(), comms_.reduce_outer.get()}) {
     comm->AwaitReaders(queue, comm->num_calls());
   }
 }
+
 }  // namespace ckpt::trainer

@@ -15,7 +15,7 @@
 namespace ckpt::train {
 namespace {
 
-trainer::ParamStore::FillRows RowsOf(WeightReader& reader, ProgressSink* progress) {
+trainer::FillRows RowsOf(WeightReader& reader, ProgressSink* progress) {
   return [&reader, progress](const trainer::ParamSpec& spec, std::int64_t begin, std::int64_t rows,
                              std::span<float> values) -> Status {
     CKPT_RETURN_IF_ERROR(reader.ReadRows(spec.name, begin, rows, values));

@@ -2,9 +2,12 @@
 #include "trainer/device/cuda/internal/nccl_watchdog.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -13,6 +16,7 @@
 #include "tests/testing/matchers.h"
 #include "trainer/comm/call_track.h"
 #include "trainer/comm/thread_comm.h"
+#include "trainer/device/cuda/cuda_device.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -90,6 +94,62 @@ TEST(NcclWatchdogTest, AFailureBetweenCallsEndsEveryRank) {
 TEST(NcclWatchdogTest, AQuestionThatFailsIsAFailure) {
   EXPECT_THAT(WhatRanksSay(true, {.asked = ncclInvalidArgument}),
               Each(AllOf(HasSubstr("an all-gather of 4000 bytes"), HasSubstr("another error"))));
+}
+
+// Makes the Abort of its group take until MayEnd.
+class SlowToCancel final : public RankShared {
+ public:
+  void Cancel(const Status& /*why*/) override {
+    if (num_calls_++ > 0) return;
+    begun_.set_value();
+    may_end_.get_future().wait();
+    has_ended_ = true;
+  }
+  void AwaitBegin() { begun_.get_future().wait(); }
+  void MayEnd() { may_end_.set_value(); }
+  [[nodiscard]] bool has_ended() const { return has_ended_; }
+
+ private:
+  std::atomic<int> num_calls_ = 0;
+  std::promise<void> begun_;
+  std::promise<void> may_end_;
+  std::atomic<bool> has_ended_ = false;
+};
+
+TEST(NcclWatchdogTest, AnAbortBlocksNobodyButTheRemovalOfItsGroup) {
+  failure = Failure();
+  const NcclLibrary nccl = FakeNccl();
+  const std::vector<std::unique_ptr<HostGroup>> worlds = MakeThreadWorld(1);
+  const auto slow = std::make_shared<SlowToCancel>();
+  ASSERT_THAT(worlds.front()->Share(slow), testing::IsOk());
+  const auto track = std::make_shared<CallTrack>("nccl", std::vector<int>{0});
+  const ncclComm_t failing = CommunicatorOf(kRanks - 1);
+  NcclWatchdog watchdog;
+  watchdog.Add(nccl, failing, *worlds.front(), track);
+  failure = {.found = ncclRemoteError};
+  slow->AwaitBegin();
+  watchdog.Add(nccl, CommunicatorOf(0), *worlds.front(), track);
+  watchdog.Remove(CommunicatorOf(0));
+  const std::jthread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    slow->MayEnd();
+  });
+  watchdog.Remove(failing);
+  EXPECT_TRUE(slow->has_ended());
+}
+
+TEST(NcclWatchdogTest, ACallThatCannotBeWatchedIsAnError) {
+  if (NumCudaDevices() > 0) GTEST_SKIP() << "a GPU watches it";
+  failure = Failure();
+  const NcclLibrary nccl = FakeNccl();
+  const std::vector<std::unique_ptr<HostGroup>> worlds = MakeThreadWorld(1);
+  const auto track = std::make_shared<CallTrack>("nccl", std::vector<int>{0});
+  NcclWatchdog watchdog;
+  watchdog.Add(nccl, CommunicatorOf(0), *worlds.front(), track);
+  EXPECT_THAT(watchdog.Watch(CommunicatorOf(0), "an all-gather", 4000, nullptr),
+              FailsWith(ErrorKind::kSystem));
+  EXPECT_FALSE(track->First());
+  watchdog.Remove(CommunicatorOf(0));
 }
 
 }  // namespace

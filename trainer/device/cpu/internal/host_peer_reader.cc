@@ -24,8 +24,8 @@ std::span<const std::int64_t> CountsIn(const Tensor& counts) {
   return {counts.as<const std::int64_t>(), static_cast<std::size_t>(counts.num_elems())};
 }
 
-// Σ x² of each row, as Ops::SumSquares has it. The square of a float is exact in double, so the bits
-// are the same whether or not an addition is fused with it.
+// Σ x² of each row, as Ops::SumSquares has it. The square of a float is exact in double, so the
+// bits are the same whether or not an addition is fused with it.
 template <typename Load>
 void SquareRows(const ShardRows& rows, const Load& load) {
   auto* const squares = rows.squares.as<double>();

@@ -1,6 +1,5 @@
 #include "trainer/device/cuda/internal/nccl_collectives.h"
 
-#include <algorithm>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -18,6 +17,7 @@
 #include "trainer/device/cuda/internal/nccl_memory.h"
 #include "trainer/device/cuda/internal/nccl_watchdog.h"
 #include "trainer/device/cuda/internal/peer_kernels.h"
+#include "trainer/device/rank_slices.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -60,8 +60,8 @@ class NcclCollectives final : public Collectives {
 
   // Every rank sends each other one its part, and adds up what it gets: as many bytes as NCCL's own
   // reduce-scatter sends, which would round bfloat16 at every step of a ring.
-  void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
-                         GradWrite write, std::span<const ShardRows> rows) override {
+  void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard, GradWrite write,
+                         std::span<const ShardRows> rows) override {
     CKPT_CHECK(shard.num_elems() * size() == full.num_elems());
     const std::uint64_t part_bytes = full.size_bytes() / static_cast<std::uint64_t>(size());
     ReduceSlices(queue, "a reduce-scatter", full.bytes(),
@@ -91,24 +91,18 @@ class NcclCollectives final : public Collectives {
 
   void AllReduce(Queue& queue, const Tensor& data, ReduceOp op) override {
     CKPT_CHECK(op == ReduceOp::kSum || data.dtype != DType::kBfloat16);
-    const std::int64_t count = data.num_elems();
-    if (count == 0) return;
-    constexpr std::int64_t kSliceUnit = 64;  // elements: slices begin at multiples of 16 bytes
-    const std::int64_t units = (count + kSliceUnit - 1) / kSliceUnit;
-    const std::int64_t slice = (units + size() - 1) / size() * kSliceUnit;
-    const auto begin_of = [&](int rank) { return std::min(rank * slice, count); };
-    const auto offset_of = [&](int rank) {
-      return static_cast<std::uint64_t>(begin_of(rank)) * ElementBytes(data.dtype);
-    };
-    ReduceSlices(queue, "the first half of an all-reduce", data.bytes(), offset_of,
+    if (data.num_elems() == 0) return;
+    const RankSlices slices(data, size());
+    ReduceSlices(queue, "the first half of an all-reduce", data.bytes(),
+                 [&](int rank) { return slices.offset_bytes(rank); },
                  {.op = op,
                   .wire = data.dtype,
                   .parts = {},
                   .result = data.dtype,
-                  .out = data.bytes() + offset_of(rank()),
-                  .count = begin_of(rank() + 1) - begin_of(rank())});
+                  .out = data.bytes() + slices.offset_bytes(rank()),
+                  .count = slices.num_elems(rank())});
     const auto piece_of = [&](int peer) {
-      return Piece{data.bytes() + offset_of(peer), offset_of(peer + 1) - offset_of(peer)};
+      return Piece{data.bytes() + slices.offset_bytes(peer), slices.size_bytes(peer)};
     };
     Exchange(
         queue, "the second half of an all-reduce", [&](int) { return piece_of(rank()); }, piece_of);
@@ -162,7 +156,8 @@ class NcclCollectives final : public Collectives {
         code = enqueue(cuda);
       }
       if (code != ncclSuccess) return cuda.Fail(nccl_.StatusOf(code, call, communicator_));
-      watchdog_.Watch(communicator_, call, size_bytes, cuda.stream());
+      Status watched = watchdog_.Watch(communicator_, call, size_bytes, cuda.stream());
+      if (!watched.ok()) cuda.Fail(std::move(watched));
     });
   }
 

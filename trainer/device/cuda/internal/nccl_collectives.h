@@ -1,5 +1,5 @@
-// Collectives of GPUs by NCCL: of ranks that are processes, of one machine or of several, or threads
-// of one process with a GPU each.
+// Collectives of GPUs by NCCL: of ranks that are processes, of one machine or of several, or
+// threads of one process with a GPU each.
 #ifndef CKPT_TRAINER_DEVICE_CUDA_INTERNAL_NCCL_COLLECTIVES_H_
 #define CKPT_TRAINER_DEVICE_CUDA_INTERNAL_NCCL_COLLECTIVES_H_
 

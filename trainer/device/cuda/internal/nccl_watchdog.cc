@@ -4,19 +4,22 @@
 #include <string>
 #include <utility>
 
+#include "trainer/device/cuda/cuda_status.h"
+
 namespace ckpt::trainer {
 namespace {
 
 constexpr std::chrono::milliseconds kPeriod{100};
 
-}  // namespace
-
-NcclWatchdog::NcclWatchdog() {
-  (void)cudaGetDevice(&gpu_);
-  thread_ = std::jthread([this](std::stop_token stop) { Run(std::move(stop)); });
+int CurrentGpu() {
+  int gpu = 0;
+  (void)cudaGetDevice(&gpu);
+  return gpu;
 }
 
-NcclWatchdog::~NcclWatchdog() = default;
+}  // namespace
+
+NcclWatchdog::NcclWatchdog() : gpu_(CurrentGpu()), looks_(kPeriod, [this] { LookAtAll(); }) {}
 
 void NcclWatchdog::Add(const NcclLibrary& nccl, ncclComm_t communicator, HostGroup& group,
                        std::shared_ptr<CallTrack> track) {
@@ -24,19 +27,25 @@ void NcclWatchdog::Add(const NcclLibrary& nccl, ncclComm_t communicator, HostGro
   watched_[communicator] = {.nccl = &nccl, .group = &group, .track = std::move(track)};
 }
 
-void NcclWatchdog::Watch(ncclComm_t communicator, std::string_view call, std::uint64_t size_bytes,
-                         cudaStream_t stream) {
+Status NcclWatchdog::Watch(ncclComm_t communicator, std::string_view call, std::uint64_t size_bytes,
+                           cudaStream_t stream) {
   cudaEvent_t const end = events_.Take();
-  if (end == nullptr || cudaEventRecord(end, stream) != cudaSuccess) return;
+  if (end == nullptr) return CudaStatus(cudaErrorMemoryAllocation, "cudaEventCreateWithFlags");
+  if (const cudaError_t code = cudaEventRecord(end, stream); code != cudaSuccess) {
+    events_.Return(end);
+    return CudaStatus(code, "cudaEventRecord");
+  }
   const MutexLock lock(mutex_);
   Watched& watched = watched_.at(communicator);
   watched.track->Begin(call, size_bytes);
   watched.ends.push_back(end);
+  return OkStatus();
 }
 
 void NcclWatchdog::Remove(ncclComm_t communicator) {
-  const MutexLock lock(mutex_);
+  MutexLock lock(mutex_);
   const Watched& watched = watched_.at(communicator);
+  while (watched.is_aborting) lock.Wait(abort_ended_);
   for (cudaEvent_t const end : watched.ends) {
     events_.Return(end);
     watched.track->End();
@@ -60,15 +69,32 @@ Status NcclWatchdog::Look(ncclComm_t communicator, Watched& watched) {
   return watched.nccl->StatusOf(asked != ncclSuccess ? asked : code, call, communicator);
 }
 
-void NcclWatchdog::Run(std::stop_token stop) {
+std::vector<NcclWatchdog::Failure> NcclWatchdog::TakeFailures() {
+  const MutexLock lock(mutex_);
+  std::vector<Failure> failures;
+  for (auto& [communicator, watched] : watched_) {
+    Status why = Look(communicator, watched);
+    if (why.ok()) continue;
+    watched.is_aborting = true;
+    failures.push_back(
+        {.communicator = communicator, .group = watched.group, .why = std::move(why)});
+  }
+  return failures;
+}
+
+void NcclWatchdog::EndAbort(ncclComm_t communicator) {
+  const MutexLock lock(mutex_);
+  watched_.at(communicator).is_aborting = false;
+  abort_ended_.notify_all();
+}
+
+// An abort runs code of everything that waits in the group's world, so no lock is held over it.
+// Where ranks are threads, looking goes on after it: calls that end are taken from their tracks.
+void NcclWatchdog::LookAtAll() {
   (void)cudaSetDevice(gpu_);
-  while (!stop.stop_requested()) {
-    std::this_thread::sleep_for(kPeriod);
-    const MutexLock lock(mutex_);
-    for (auto& [communicator, watched] : watched_) {
-      // Where ranks are threads, it goes on: calls that end are taken from their tracks.
-      if (const Status why = Look(communicator, watched); !why.ok()) watched.group->Abort(why);
-    }
+  for (const Failure& failure : TakeFailures()) {
+    failure.group->Abort(failure.why);
+    EndAbort(failure.communicator);
   }
 }
 

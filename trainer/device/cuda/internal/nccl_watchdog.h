@@ -2,18 +2,21 @@
 #ifndef CKPT_TRAINER_DEVICE_CUDA_INTERNAL_NCCL_WATCHDOG_H_
 #define CKPT_TRAINER_DEVICE_CUDA_INTERNAL_NCCL_WATCHDOG_H_
 
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
 #include <string_view>
-#include <thread>
+#include <vector>
 
 #include <cuda_runtime_api.h>
 
 #include "core/base/mutex.h"
+#include "core/base/status.h"
 #include "trainer/comm/call_track.h"
 #include "trainer/comm/host_group.h"
+#include "trainer/comm/periodic_thread.h"
 #include "trainer/device/cuda/cuda_queue.h"
 #include "trainer/device/cuda/internal/nccl_library.h"
 
@@ -29,17 +32,18 @@ class NcclWatchdog {
  public:
   // For the GPU that is current when this is called.
   NcclWatchdog();
-  ~NcclWatchdog();
+  ~NcclWatchdog() = default;
   NcclWatchdog(const NcclWatchdog&) = delete;
   NcclWatchdog& operator=(const NcclWatchdog&) = delete;
 
-  // `group` outlives the communicator. `track`: one of the group's, where the communicator's calls
-  // go.
+  // `group` lives until Remove. `track`: one of the group's, where the communicator's calls go.
   void Add(const NcclLibrary& nccl, ncclComm_t communicator, HostGroup& group,
            std::shared_ptr<CallTrack> track) CKPT_EXCLUDES(mutex_);
-  // The last call that was enqueued on `stream` is one of NCCL; `call` is a literal.
-  void Watch(ncclComm_t communicator, std::string_view call, std::uint64_t size_bytes,
-             cudaStream_t stream) CKPT_EXCLUDES(mutex_);
+  // The last call that was enqueued on `stream` is one of NCCL; `call` is a literal. Errors:
+  // kSystem (CUDA failed: the call is not watched).
+  Status Watch(ncclComm_t communicator, std::string_view call, std::uint64_t size_bytes,
+               cudaStream_t stream) CKPT_EXCLUDES(mutex_);
+  // Nothing of the communicator is used any more. Waits while its group is being aborted.
   void Remove(ncclComm_t communicator) CKPT_EXCLUDES(mutex_);
 
  private:
@@ -48,17 +52,28 @@ class NcclWatchdog {
     HostGroup* group = nullptr;
     std::shared_ptr<CallTrack> track;
     std::deque<cudaEvent_t> ends = {};  // of the calls that are under way on `track`
+    bool is_aborting = false;           // `group` is in use: Remove waits
+  };
+  struct Failure {
+    ncclComm_t communicator = nullptr;
+    HostGroup* group = nullptr;
+    Status why;
   };
 
-  void Run(std::stop_token stop) CKPT_EXCLUDES(mutex_);
+  // Looks at every communicator, and aborts the groups of those that failed.
+  void LookAtAll() CKPT_EXCLUDES(mutex_);
+  // Their groups stay until EndAbort.
+  [[nodiscard]] std::vector<Failure> TakeFailures() CKPT_EXCLUDES(mutex_);
+  void EndAbort(ncclComm_t communicator) CKPT_EXCLUDES(mutex_);
   // Takes what has ended from the track. OK, or why NCCL failed.
   Status Look(ncclComm_t communicator, Watched& watched) CKPT_REQUIRES(mutex_);
 
-  int gpu_ = 0;
+  const int gpu_;
   CudaEventPool events_;
   Mutex mutex_;
+  std::condition_variable abort_ended_;
   std::map<ncclComm_t, Watched> watched_ CKPT_GUARDED_BY(mutex_);
-  std::jthread thread_;  // last, so that it ends before the members that it uses
+  PeriodicThread looks_;  // last, so that it ends before what it uses
 };
 
 }  // namespace ckpt::trainer

@@ -23,8 +23,8 @@ struct RowRun {
   bool fits_packs = false;
 };
 
-// What this lane adds of a row: packs `lane`, lane + 32, …, some at once, so that enough of them are
-// under way to fill the links.
+// What this lane adds of a row: packs `lane`, lane + 32, …, some at once, so that enough of them
+// are under way to fill the links.
 template <int kRanks, typename Stored, typename Out>
 __device__ __forceinline__ double SumPacksOfRow(const Parts& parts, Out* out, bool adds,
                                                 std::int64_t begin, std::int64_t columns) {
@@ -65,8 +65,8 @@ __device__ __forceinline__ double SumElementsOfRow(const Parts& parts, Out* out,
   return sum;
 }
 
-// A warp for a row, or for several where that would take more blocks than there are. kRanks: 1 where
-// their number is not 2, 4 or 8; of several, no run fits packs then.
+// A warp for a row, or for several where that would take more blocks than there are. kRanks: 1
+// where their number is not 2, 4 or 8; of several, no run fits packs then.
 template <int kRanks, typename Stored, typename Out>
 __global__ void __launch_bounds__(kReduceThreads)
     SumRowsKernel(const __grid_constant__ Parts parts,

@@ -1,25 +1,21 @@
 #include "trainer/device/peer/internal/peer_board.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
+
+#include "trainer/comm/same_call.h"
 
 namespace ckpt::trainer {
 namespace {
 
-std::string Describe(std::size_t rank, const PeerOperand& operand) {
-  return "rank " + std::to_string(rank) + " in " + std::string(operand.call) + " of " +
-         std::to_string(operand.size_bytes) + " bytes";
-}
-
-Status CheckSameCall(const std::vector<PeerOperand>& operands) {
+Status CheckCalls(const std::vector<PeerOperand>& operands) {
+  const auto call_of = [&](std::size_t rank) {
+    return RankCall{.rank = static_cast<int>(rank),
+                    .name = operands[rank].call,
+                    .size_bytes = operands[rank].size_bytes};
+  };
   for (std::size_t rank = 1; rank < operands.size(); ++rank) {
-    const PeerOperand& first = operands.front();
-    const PeerOperand& other = operands[rank];
-    if (first.call == other.call && first.size_bytes == other.size_bytes) continue;
-    return Error(ErrorKind::kInternal, "ranks of one group make different calls")
-        .Expected(Describe(0, first))
-        .Actual(Describe(rank, other));
+    CKPT_RETURN_IF_ERROR(CheckSameCall(call_of(0), call_of(rank)));
   }
   return OkStatus();
 }
@@ -61,7 +57,7 @@ Result<std::vector<PeerOperand>> PeerBoard::Show(int rank, PeerOperand mine) {
   for (const Rank& peer : ranks_) operands.push_back(peer.operands[call % 2]);
   own.num_seen = call;
   // Every rank sees a difference, so none of them reads.
-  if (Status status = CheckSameCall(operands); !status.ok()) {
+  if (Status status = CheckCalls(operands); !status.ok()) {
     own.num_done = call;
     own.done[call % kRemembered] = Event();
     changed_.notify_all();

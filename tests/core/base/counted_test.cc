@@ -1,10 +1,10 @@
-#include "tools/cli/counted.h"
+#include "core/base/counted.h"
 
 #include <cstdint>
 
 #include <gtest/gtest.h>
 
-namespace ckpt::cli {
+namespace ckpt {
 namespace {
 
 TEST(CountedTest, OneIsNoPlural) {
@@ -16,4 +16,4 @@ TEST(CountedTest, OneIsNoPlural) {
 }
 
 }  // namespace
-}  // namespace ckpt::cli
+}  // namespace ckpt

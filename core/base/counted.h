@@ -1,12 +1,12 @@
 // Numbers of things, in words.
-#ifndef CKPT_TOOLS_CLI_COUNTED_H_
-#define CKPT_TOOLS_CLI_COUNTED_H_
+#ifndef CKPT_CORE_BASE_COUNTED_H_
+#define CKPT_CORE_BASE_COUNTED_H_
 
 #include <concepts>
 #include <string>
 #include <string_view>
 
-namespace ckpt::cli {
+namespace ckpt {
 
 // "1 file", "2 files". `several` is the plural where it is not `one` with an s.
 template <std::integral Number>
@@ -17,6 +17,6 @@ template <std::integral Number>
   return several.empty() ? text.append(one) + "s" : text.append(several);
 }
 
-}  // namespace ckpt::cli
+}  // namespace ckpt
 
-#endif  // CKPT_TOOLS_CLI_COUNTED_H_
+#endif  // CKPT_CORE_BASE_COUNTED_H_

@@ -1,6 +1,6 @@
-#include "formats/dcp/file_cache.h"
+#include "core/io/file_cache.h"
 
-namespace ckpt::dcp {
+namespace ckpt {
 
 Result<std::shared_ptr<const ReadableFile>> FileCache::Open(const std::string& name) {
   {
@@ -10,13 +10,7 @@ Result<std::shared_ptr<const ReadableFile>> FileCache::Open(const std::string& n
       return entries_.front().file;
     }
   }
-  CKPT_ASSIGN_OR_RETURN(const Path path, JoinInside(directory_, name));
-  Result<std::shared_ptr<const ReadableFile>> file = storage_->Open(path);
-  if (!file.ok() && file.status().kind() == ErrorKind::kNotFound) {
-    return Error(ErrorKind::kMissingFile, "a data file is not there")
-        .File(path.string())
-        .Hint("copy all files of the checkpoint, or take an earlier one");
-  }
+  Result<std::shared_ptr<const ReadableFile>> file = open_(name);
   if (!file.ok()) return file;
 
   // If two threads opened the same file, the one that came first is kept.
@@ -31,4 +25,4 @@ Result<std::shared_ptr<const ReadableFile>> FileCache::Open(const std::string& n
   return file;
 }
 
-}  // namespace ckpt::dcp
+}  // namespace ckpt

@@ -1,4 +1,4 @@
-#include "trainer/params/internal/slot_pool.h"
+#include "trainer/params/slot_pool.h"
 
 #include <algorithm>
 #include <utility>

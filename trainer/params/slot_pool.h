@@ -1,6 +1,6 @@
 // SlotPool: a few memory areas with fixed addresses that hold whole units for some time.
-#ifndef CKPT_TRAINER_PARAMS_INTERNAL_SLOT_POOL_H_
-#define CKPT_TRAINER_PARAMS_INTERNAL_SLOT_POOL_H_
+#ifndef CKPT_TRAINER_PARAMS_SLOT_POOL_H_
+#define CKPT_TRAINER_PARAMS_SLOT_POOL_H_
 
 #include <cstdint>
 #include <span>
@@ -72,4 +72,4 @@ class SlotPool {
 
 }  // namespace ckpt::trainer
 
-#endif  // CKPT_TRAINER_PARAMS_INTERNAL_SLOT_POOL_H_
+#endif  // CKPT_TRAINER_PARAMS_SLOT_POOL_H_

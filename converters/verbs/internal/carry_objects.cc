@@ -1,0 +1,183 @@
+#include "converters/verbs/internal/carry_objects.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/quote.h"
+#include "core/base/warning.h"
+#include "core/base/wildcard.h"
+#include "core/checkpoint/entry_paths.h"
+#include "core/json/json_writer.h"
+
+namespace ckpt {
+namespace {
+
+// Why tensors of the source are left out. Objects that are left out for one of these reasons
+// describe them, such as an optimizer's settings without its moments: without them they say that
+// the target holds what it does not.
+std::set<std::string> WhyTensorsStayBehind(const ModelSource& model) {
+  std::set<std::string> whys;
+  if (!model.family) return whys;
+  for (const LeftOutEntry& entry : model.left_out) {
+    if (model.source().index().FindTensor(entry.key) != nullptr) whys.insert(entry.why);
+  }
+  return whys;
+}
+
+// Whether the target can hold the object, by its text or else itself: a text names tensors and
+// instances of many classes, and does not say what they hold.
+Status FitObject(const Format& target, const CheckpointSource& source, const ObjectEntry& object,
+                 CarriedObject& carried) {
+  if (target.check_object == nullptr) return OkStatus();
+  Status by_text = target.check_object(carried);
+  if (by_text.ok()) return by_text;
+  Result<std::optional<PickledObject>> pickled = source.ReadPickled(object);
+  if (!pickled.ok()) return std::move(pickled).status();
+  if (!*pickled) return by_text;
+  carried.pickled = *std::move(pickled);
+  return target.check_object(carried);
+}
+
+// The first object that a pattern renames although none of those that it matches is in the target;
+// null: there is none, or the pattern renames tensors.
+const LeftOutEntry* FindRenamedInVain(const std::string& from, const ModelSource& model) {
+  const auto matches = [&](const auto& entry) {
+    return Rewrite(from, from, entry.key).has_value();
+  };
+  const CheckpointIndex& index = model.source().index();
+  if (std::ranges::any_of(index.tensors(), matches)) return nullptr;
+  const LeftOutEntry* first = nullptr;
+  std::ptrdiff_t left_out = 0;
+  for (const LeftOutEntry& entry : model.left_out) {
+    if (index.FindObject(entry.key) == nullptr || !matches(entry)) continue;
+    if (first == nullptr) first = &entry;
+    ++left_out;
+  }
+  return left_out == std::ranges::count_if(index.objects(), matches) ? first : nullptr;
+}
+
+}  // namespace
+
+Status CountTextsOfShards(const std::vector<SideText>& texts, ModelSource& model) {
+  for (const SideText& text : texts) {
+    const ObjectEntry* const object = model.source().index().FindObject(text.name);
+    if (object == nullptr) continue;
+    CKPT_ASSIGN_OR_RETURN(const RenderedObject read, model.source().ReadObject(*object));
+    if (read.json != JsonQuote(text.content)) continue;
+    std::erase_if(model.left_out,
+                  [&](const LeftOutEntry& entry) { return entry.key == text.name; });
+  }
+  return OkStatus();
+}
+
+Status CarryObjects(const Format& target, const OpenModelOptions& options, ModelSource& model,
+                    WeightsRequest& request) {
+  std::map<std::string, std::string> reasons;  // of those that stay behind
+  const std::set<std::string> of_tensors = WhyTensorsStayBehind(model);
+  for (const LeftOutEntry& entry : model.left_out) {
+    if (of_tensors.contains(entry.why)) reasons[entry.key] = entry.why;
+  }
+  for (const ObjectEntry& object : model.source().index().objects()) {
+    if (reasons.contains(object.key)) continue;
+    const std::optional<std::string> key = KeyInTarget(options, object.key);
+    if (!key) {
+      reasons[object.key] = kLeftOutOnRequest;
+      continue;
+    }
+    Result<RenderedObject> read = model.source().ReadObject(object);
+    if (!read.ok() && read.status().kind() == ErrorKind::kResource) {
+      reasons[object.key] = read.status().first().message;
+      continue;
+    }
+    CKPT_ASSIGN_OR_RETURN(RenderedObject rendered, std::move(read));
+    CarriedObject carried = {.key = *key,
+                             .type = std::move(rendered.type),
+                             .json = std::move(rendered.json),
+                             .numbers = std::move(rendered.numbers)};
+    Status fits = FitObject(target, model.source(), object, carried);
+    if (!fits.ok() && IsOfSystem(fits.first().kind)) return fits;
+    if (fits.ok()) {
+      if (target.check_text != nullptr) {
+        const Status says_all = target.check_text(carried);
+        if (!says_all.ok()) reasons[object.key] = "as a text alone: " + says_all.first().message;
+      }
+      request.carried_objects.push_back(std::move(carried));
+    } else {
+      reasons[object.key] = fits.first().message;
+    }
+  }
+  std::set<std::string_view> objects;
+  for (const ObjectEntry& object : model.source().index().objects()) objects.insert(object.key);
+  std::erase_if(model.left_out, [&](const LeftOutEntry& entry) {
+    return objects.contains(entry.key) && !reasons.contains(entry.key);
+  });
+  for (LeftOutEntry& entry : model.left_out) {
+    if (objects.contains(entry.key)) entry.why = reasons.at(entry.key);
+  }
+  return OkStatus();
+}
+
+Status CheckRenamedObjects(const OpenModelOptions& options, const ModelSource& model,
+                           const WeightsRequest& request) {
+  for (const LeftOutEntry& entry : model.left_out) {
+    const auto renamed = options.rename.find(entry.key);
+    const bool is_object = model.source().index().FindObject(entry.key) != nullptr;
+    if (renamed == options.rename.end() || !is_object) continue;
+    const bool is_carried = std::ranges::any_of(
+        request.carried_objects,
+        [&](const CarriedObject& object) { return object.key == renamed->second; });
+    if (is_carried) continue;  // as a text alone
+    return Error(ErrorKind::kUsage, "--rename is for an object that the target does not hold")
+        .File(model.checkpoint->path.string())
+        .Tensor(entry.key)
+        .Actual(entry.why);
+  }
+  for (const auto& [from, to] : options.rename) {
+    if (from.find('*') == std::string::npos) continue;
+    const LeftOutEntry* const entry = FindRenamedInVain(from, model);
+    if (entry == nullptr) continue;
+    return Error(ErrorKind::kUsage,
+                 fmt::format("--rename {} is for objects alone, and the target holds none of them",
+                             Quote(from)))
+        .File(model.checkpoint->path.string())
+        .Tensor(entry->key)
+        .Actual(entry->why);
+  }
+  return OkStatus();
+}
+
+void KeepPaths(const Format& target, const OpenModelOptions& options, PreparedConversion& prepared,
+               WeightsRequest& request) {
+  const ModelSource& model = prepared.model;
+  EntryPaths known = model.source().Paths();
+  if (known.empty()) return;
+  if (target.nested_keys == NestedKeys::kTexts) {
+    for (auto& [key, path] : known) path = WithTextKeys(std::move(path));
+  }
+  const auto keep = [&](const std::string& source, const std::string& key) {
+    const auto found = source == key ? known.find(source) : known.end();
+    request.paths.emplace(key, found == known.end() ? EntryPath{key} : std::move(found->second));
+  };
+  for (const StoredTensor& stored : model.stored) {
+    keep(model.source().index().tensors()[stored.position].key, stored.key);
+  }
+  for (const ObjectEntry& object : model.source().index().objects()) {
+    if (const auto key = KeyInTarget(options, object.key)) keep(object.key, *key);
+  }
+  if (MakeOneObject(request.paths)) return;
+  request.paths.clear();
+  prepared.warnings.push_back(
+      Warning(ErrorKind::kUnsupported,
+              "keys of the nested object are the same as text, so the target is one flat mapping",
+              model.checkpoint->path.string()));
+}
+
+}  // namespace ckpt
