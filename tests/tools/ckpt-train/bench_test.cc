@@ -27,6 +27,7 @@ BenchOptions Small(const std::string& model, int ranks) {
   options.common.json = true;
   options.common.quiet = true;
   options.run.ranks = ranks;
+  options.run.device = "cpu";  // also where there is a GPU
   options.run.set = {"bf16=false"};
   options.model = model;
   options.tokens_per_rank = 128 / ranks;

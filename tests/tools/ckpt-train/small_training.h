@@ -61,6 +61,7 @@ class SmallTraining : public ::testing::Test {
     train::TrainOptions options;
     options.common.threads = 1;
     options.run.ranks = ranks;
+    options.run.device = "cpu";  // also where there is a GPU
     std::vector<std::string> set = {
         "num_layers=1",           "hidden_size=24",
         "ffn_hidden_size=32",     "num_attention_heads=2",
