@@ -59,8 +59,10 @@ struct WeightsRequest {
   std::uint64_t max_file_bytes = 0;    // 0: the format's default
   int files = 0;                       // data files; 0: by size
   std::optional<int> zstd_level = {};  // compress tensors; nothing: store them as they are
-  // The index of the files above as it once was. It is written again if it is still correct.
-  std::string original_index;
+  // What the source's files are called.
+  std::vector<std::string> original_files = {};
+  // Indexes of the source's files, by name. Each is written again if it is still correct.
+  std::vector<SideText> original_indexes = {};
   // Of a format whose checkpoint is one file: the target's own name, and those of files beside it
   // that a present target shows, which must stay as they are until that is replaced.
   std::string file_name = {};

@@ -181,10 +181,13 @@ bool IsSkippedDirectory(std::string_view name) {
   return name.starts_with(".git/") || name.starts_with(".cache/");
 }
 
-// Whether the file tells readers of some format which file holds which tensor.
+// Whether the file tells readers which file holds which tensor. What stands before the first dot
+// is a library's own: "diffusion_pytorch_model.safetensors.index.json".
 bool IsIndexFile(std::string_view name) {
-  return std::ranges::any_of(Formats(),
-                             [&](const Format* format) { return format->index_file == name; });
+  return std::ranges::any_of(Formats(), [&](const Format* format) {
+    const std::string_view known = format->index_file;
+    return !known.empty() && name.ends_with(known.substr(known.find('.')));
+  });
 }
 
 // Files that these tools add to a checkpoint. They describe its other files, and a copy gets its
@@ -239,8 +242,9 @@ Result<CarriedFiles> CarrySideFiles(Storage& storage, const Path& repository,
   for (const std::string& name : names) {
     const Path path = repository / name;
     if (options.drops_index && IsIndexFile(name)) continue;
-    if (name == options.target->index_file) {
-      CKPT_ASSIGN_OR_RETURN(files.index, ReadSmallFile(storage, path, kMaxIndexBytes));
+    if (!options.target->index_file.empty() && IsIndexFile(name)) {
+      CKPT_ASSIGN_OR_RETURN(std::string text, ReadSmallFile(storage, path, kMaxIndexBytes));
+      files.indexes.push_back({.name = name, .content = std::move(text)});
       continue;
     }
     const bool says_dtype = options.dtype && options.target->needs_config;

@@ -49,7 +49,7 @@ Status CheckFetched(Storage& storage, const Path& repository,
 struct CarriedFiles {
   std::vector<WriteCopy> copies;  // byte for byte, named relative to the repository
   std::vector<SideText> texts;    // of new content
-  std::string index;              // the text of the target's index file; empty: there is none
+  std::vector<SideText> indexes;  // of files of tensors, for the target's writer to judge
 };
 
 struct CarryOptions {

@@ -1,10 +1,16 @@
 #include "formats/safetensors/format.h"
 
+#include <algorithm>
+#include <array>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "core/base/endian.h"
+#include "core/base/text_number.h"
 #include "core/checkpoint/add_file.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/internal/assemble_index.h"
@@ -38,13 +44,29 @@ Status Explain(const Place& place) {
       .Hint("open its folder sharded/");
 }
 
-// Whether the original index names, for every tensor, the file in which the plan puts it.
-Result<bool> IndexHolds(const WeightsRequest& request, const WritePlan& plan) {
-  if (request.original_index.empty() || request.is_cast) return false;
-  CKPT_ASSIGN_OR_RETURN(const ShardedIndex index,
-                        ParseShardedIndex(request.original_index, kIndexFileName));
-  const std::map<std::string, std::string> original(index.weight_map.begin(),
-                                                    index.weight_map.end());
+// What libraries call their files that do not look for "model".
+constexpr std::array<std::string_view, 2> kOwnStems = {"adapter_model", "diffusion_pytorch_model"};
+
+// What files are called before their numbers, as those of the source are if a library looks for it.
+std::string_view StemLike(std::span<const std::string> files) {
+  for (const std::string_view stem : kOwnStems) {
+    const auto is_of_it = [&](std::string_view file) {
+      return TakePrefix(stem, file) && (file.starts_with('.') || file.starts_with('-'));
+    };
+    if (!files.empty() && std::ranges::all_of(files, is_of_it)) return stem;
+  }
+  return "model";
+}
+
+// Whether an original index names, for every tensor, the file in which the plan puts it. An index
+// of other files than the plan's need not be readable.
+Result<bool> IndexHolds(const SideText& text, const WeightsRequest& request,
+                        const WritePlan& plan) {
+  if (request.is_cast) return false;
+  const Result<ShardedIndex> index = ParseShardedIndex(text.content, text.name);
+  if (!index.ok()) return text.name == kIndexFileName ? index.status() : Result<bool>(false);
+  const std::map<std::string, std::string> original(index->weight_map.begin(),
+                                                    index->weight_map.end());
   std::map<std::string, std::string> planned;
   for (const WriteItem& item : plan.items) {
     planned[plan.tensors[item.tensor].key] = plan.files[item.file].name;
@@ -69,14 +91,17 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
   }
   if (request.max_file_bytes != 0) options.max_shard_bytes = request.max_file_bytes;
   options.files = request.files;
+  options.stem = StemLike(request.original_files);
   PlannedCheckpoint planned;
   CKPT_ASSIGN_OR_RETURN(planned.plan, PlanSafetensors(request.tensors, options));
-  CKPT_ASSIGN_OR_RETURN(const bool index_holds, IndexHolds(request, planned.plan));
-  if (index_holds) {
-    options.write_index = false;
+  for (SideText& index : request.original_indexes) {
+    CKPT_ASSIGN_OR_RETURN(const bool holds, IndexHolds(index, request, planned.plan));
+    if (!holds) continue;
+    if (index.name == fmt::format("{}{}", options.stem, kIndexSuffix)) options.write_index = false;
+    request.side_texts.push_back(std::move(index));
+  }
+  if (!options.write_index) {
     CKPT_ASSIGN_OR_RETURN(planned.plan, PlanSafetensors(std::move(request.tensors), options));
-    request.side_texts.push_back(
-        {.name = std::string(kIndexFileName), .content = request.original_index});
   }
   planned.plan.copies = std::move(request.side_files);
   for (const SideText& text : request.side_texts) {

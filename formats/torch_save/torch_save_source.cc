@@ -53,8 +53,10 @@ Problem WarnOfHolder(const torch_save::TorchContainer& container, pickle::NodeId
   Problem warning = Warning(ErrorKind::kUnsupported,
                             "an object holds numbers that are not tensors of the checkpoint",
                             container.file->name(), key);
-  warning.actual = fmt::format("{} with {}, {}", pickle::ClassName(graph, node), NameSome(paths),
-                               FormatByteSize(bytes));
+  // The elements of a tensor that has a class of its own stand at no path.
+  const std::string held = NameSome(paths);
+  warning.actual = fmt::format("{} with {}{}", pickle::ClassName(graph, node),
+                               held.empty() ? "" : held + ", ", FormatByteSize(bytes));
   warning.hint = "ckpt-inspect show and meta give the digest of each";
   const auto distributed = torch_save::DistributedTensorOf(graph, node);
   if (!distributed) return warning;

@@ -85,7 +85,7 @@ Status AddSideFiles(Storage& storage, const Format& target, PreparedConversion& 
   });
   request.side_files.insert(request.side_files.end(), tokenizer.begin(), tokenizer.end());
   request.side_texts = std::move(carried.texts);
-  request.original_index = std::move(carried.index);
+  request.original_indexes = std::move(carried.indexes);
   return OkStatus();
 }
 

@@ -251,6 +251,7 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
   WeightsRequest request = RequestOf(options, prepared, view);
   const bool repacks = options.max_shard_bytes != 0 || options.files != 0;
   std::vector<ManifestShard> shards = RemainingShards(model, prepared.origin.shards);
+  for (const ManifestShard& shard : shards) request.original_files.push_back(shard.file);
   if (!repacks && ShardsFit(shards, request.tensors)) request.shards = std::move(shards);
   if (target.texts_of_shards) {
     CKPT_RETURN_IF_ERROR(

@@ -14,7 +14,6 @@ namespace ckpt::safetensors {
 namespace {
 
 constexpr std::string_view kSuffix = ".safetensors";
-constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 constexpr std::uint64_t kMaxIndexBytes = 512ULL << 20;
 
 // "model-00002-of-00005.safetensors" → model, 2, 5. Shards of torch's distributed writer are

@@ -112,9 +112,9 @@ std::vector<FileContent> PackFiles(std::span<const TensorEntry> entries,
                                    : GroupBySize(entries, order, options.max_shard_bytes);
   std::vector<FileContent> files(groups.size());
   for (std::size_t i = 0; i < files.size(); ++i) {
-    files[i].name = files.size() == 1
-                        ? std::string(kSingleFileName)
-                        : fmt::format("model-{:05d}-of-{:05d}.safetensors", i + 1, files.size());
+    files[i].name = files.size() == 1 ? fmt::format("{}.safetensors", options.stem)
+                                      : fmt::format("{}-{:05d}-of-{:05d}.safetensors", options.stem,
+                                                    i + 1, files.size());
     files[i].metadata = options.metadata;
     files[i].tensors = std::move(groups[i]);
     std::sort(
@@ -218,7 +218,7 @@ void OrderTensorsByItem(WritePlan& plan) {
 }
 
 void PlanIndex(std::span<const FileContent> files, std::span<const TensorEntry> entries,
-               WritePlan& plan) {
+               std::string_view stem, WritePlan& plan) {
   // Sorted by key, as transformers writes it.
   std::map<std::string, std::string> weight_map;
   std::uint64_t total = 0;
@@ -231,7 +231,7 @@ void PlanIndex(std::span<const FileContent> files, std::span<const TensorEntry> 
   ShardedIndex index;
   index.total_size = total;
   index.weight_map.assign(weight_map.begin(), weight_map.end());
-  AddTextFile(std::string(kIndexFileName), SerializeShardedIndex(index), plan);
+  AddTextFile(fmt::format("{}{}", stem, kIndexSuffix), SerializeShardedIndex(index), plan);
 }
 
 Status CheckDistinctKeys(std::span<const TensorEntry> entries) {
@@ -299,7 +299,7 @@ Result<WritePlan> PlanSafetensors(std::vector<TargetTensor> tensors, const Write
   WritePlan plan;
   plan.tensors = std::move(tensors);
   for (const FileContent& file : files) CKPT_RETURN_IF_ERROR(PlanFile(file, entries, plan));
-  if (options.write_index && files.size() > 1) PlanIndex(files, entries, plan);
+  if (options.write_index && files.size() > 1) PlanIndex(files, entries, options.stem, plan);
   OrderTensorsByItem(plan);
   return plan;
 }

@@ -28,8 +28,11 @@ struct WriterOptions {
   // Packing only. transformers refuses files that do not say "pt".
   TextPairs metadata = {{"format", "pt"}};
 
-  // Whether to write `model.safetensors.index.json` when there are several files. A caller that
-  // carries the original index says no.
+  // What files are called before their numbers, and their index before its ending.
+  std::string stem = "model";
+
+  // Whether to write an index when there are several files. A caller that carries the original
+  // index says no.
   bool write_index = true;
 };
 

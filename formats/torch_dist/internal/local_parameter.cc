@@ -148,8 +148,11 @@ class Lister {
     const std::size_t leading = form_.leading_dims();
     std::set<std::pair<Dims, Dims>> known;
     std::vector<Box> stored;
-    // Each rank may have all of it, however it is cut.
-    if (ranks_.are_named) stored.push_back(WholeBox(weight_->shape));
+    // Each rank may have all of it, or as many rows as the others, however it is cut.
+    if (ranks_.are_named) {
+      stored.push_back(WholeBox(weight_->shape));
+      AddRows(leading, stored);
+    }
     for (const Chunk& chunk : index_.chunks(*weight_)) stored.push_back(index_.box(chunk));
     for (const Box& part : stored) {
       if (IsEmpty(part)) continue;
@@ -162,6 +165,20 @@ class Lister {
       }
     }
     return OkStatus();
+  }
+
+  // Equal parts of a module's rows, one a rank.
+  void AddRows(std::size_t leading, std::vector<Box>& parts) const {
+    const std::int64_t ranks = ranks_.TensorRanks(weight_->key);
+    if (ranks == 1 || leading == weight_->shape.size() || weight_->shape[leading] % ranks != 0) {
+      return;
+    }
+    Box part = WholeBox(weight_->shape);
+    part.sizes[leading] /= ranks;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      part.offsets[leading] = rank * part.sizes[leading];
+      parts.push_back(part);
+    }
   }
 
   // Whether as many ranks as are named may have such a chunk, or the gate or up of one.

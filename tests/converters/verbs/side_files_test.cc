@@ -155,8 +155,8 @@ std::vector<std::string> NamesOf(const std::vector<WriteCopy>& copies) {
 }
 
 TEST(SideFiles, TravelAsTheTargetsReadersNeedThem) {
-  const std::vector<std::string> names = {"config.json", "model.safetensors.index.json",
-                                          "tokenizer.json"};
+  const std::vector<std::string> names = {"config.json", "consolidated.safetensors.index.json",
+                                          "model.safetensors.index.json", "tokenizer.json"};
   const auto storage = MakeMemoryStorage();
   ASSERT_THAT(storage->MakeDirectories("/repo"), testing::IsOk());
   for (const std::string& name : names) {
@@ -172,11 +172,13 @@ TEST(SideFiles, TravelAsTheTargetsReadersNeedThem) {
   ASSERT_EQ(published.texts.size(), 1U);
   EXPECT_EQ(published.texts[0].name, "config.json");
   EXPECT_EQ(published.texts[0].content, R"({"dtype": "float32"})");
-  EXPECT_EQ(published.index, "of model.safetensors.index.json");
+  ASSERT_EQ(published.indexes.size(), 2U);
+  EXPECT_EQ(published.indexes[0].name, "consolidated.safetensors.index.json");
+  EXPECT_EQ(published.indexes[1].content, "of model.safetensors.index.json");
   // What config.json says already stays byte for byte.
   const CarriedFiles same = carry({.target = hf, .dtype = DType::kBfloat16, .drops_index = true});
   EXPECT_EQ(NamesOf(same.copies), (std::vector<std::string>{"config.json", "tokenizer.json"}));
-  EXPECT_EQ(same.index, "");
+  EXPECT_TRUE(same.indexes.empty());
   // Readers of Megatron's formats do not go by config.json.
   const Format* const megatron = *FindFormat("fsdp_dtensor");
   EXPECT_EQ(NamesOf(carry({.target = megatron, .dtype = DType::kFloat32}).copies), names);

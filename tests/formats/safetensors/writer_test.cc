@@ -5,10 +5,14 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 
+#include "formats/safetensors/format.h"
 #include "formats/safetensors/sharded_index.h"
+#include "formats/weights_request.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
 
@@ -97,6 +101,45 @@ TEST(PlanSafetensors, MakesAsManyFilesAsAskedForOrOneATensor) {
   const auto halves = PlanSafetensors(tensors, {.files = 2});
   ASSERT_THAT(halves, IsOk());
   EXPECT_THAT(KeysIn(*halves, 0), ::testing::UnorderedElementsAre("a", "b", "c", "d"));
+}
+
+// The files of two tensors in `files` files.
+std::vector<std::string> NamesOfPlan(int files, std::vector<std::string> original_files,
+                                     std::vector<SideText> original_indexes = {}) {
+  WeightsRequest request;
+  request.tensors = {{"a", DType::kUint8, {4}}, {"b", DType::kUint8, {4}}};
+  request.files = files;
+  request.original_files = std::move(original_files);
+  request.original_indexes = std::move(original_indexes);
+  const auto planned = PlanWeights(std::move(request));
+  EXPECT_THAT(planned, IsOk());
+  return planned.ok() ? NamesOf(planned->plan) : std::vector<std::string>();
+}
+
+TEST(PlanWeightsTest, FilesAreCalledAsTheLibraryOfTheSourceLooksForThem) {
+  using ::testing::UnorderedElementsAre;
+  EXPECT_THAT(NamesOfPlan(1, {"adapter_model.safetensors"}),
+              UnorderedElementsAre("adapter_model.safetensors"));
+  EXPECT_THAT(NamesOfPlan(2, {"diffusion_pytorch_model-00001-of-00003.safetensors",
+                              "diffusion_pytorch_model-00002-of-00003.safetensors"}),
+              UnorderedElementsAre("diffusion_pytorch_model-00001-of-00002.safetensors",
+                                   "diffusion_pytorch_model-00002-of-00002.safetensors",
+                                   "diffusion_pytorch_model.safetensors.index.json"));
+  for (const char* other : {"consolidated.safetensors", "adapter_models.safetensors"}) {
+    EXPECT_THAT(NamesOfPlan(1, {other}), UnorderedElementsAre("model.safetensors")) << other;
+  }
+}
+
+TEST(PlanWeightsTest, AnIndexThatIsNoLongerRightIsNotWrittenAgain) {
+  using ::testing::UnorderedElementsAre;
+  const SideText stale = {.name = "consolidated.safetensors.index.json",
+                          .content = R"({"weight_map":{"a":"c-1.safetensors"}})"};
+  const SideText broken = {.name = "x.safetensors.index.json", .content = "{"};
+  const SideText right = {
+      .name = "y.safetensors.index.json",
+      .content = R"({"weight_map":{"a":"model.safetensors","b":"model.safetensors"}})"};
+  EXPECT_THAT(NamesOfPlan(1, {}, {stale, broken, right}),
+              UnorderedElementsAre("model.safetensors", "y.safetensors.index.json"));
 }
 
 TEST(PlanSafetensors, ListsEveryDtypeThatTheFormatLacks) {

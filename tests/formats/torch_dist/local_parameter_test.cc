@@ -87,7 +87,7 @@ TEST_F(LocalParametersTest, AreChunksWhereNoArgumentSaysTheRanks) {
                           "2 of 3 " + FormatBox(Rows(8, 12))));
 }
 
-TEST_F(LocalParametersTest, AreAllOrChunksWhereTheDivisionIsNotKnown) {
+TEST_F(LocalParametersTest, AreAllOrRowsOrChunksWhereTheDivisionIsNotKnown) {
   const std::string key = "decoder.layers.0.mixer.in_proj.weight";
   const std::vector<Box> chunks = {Rows(0, 4), Rows(4, 8), Rows(8, 12)};
   Add(key, {12, 4}, chunks);
@@ -97,6 +97,11 @@ TEST_F(LocalParametersTest, AreAllOrChunksWhereTheDivisionIsNotKnown) {
   builder_ = {};
   Add(key, {12, 4}, chunks);
   EXPECT_THAT(Describe({.are_named = true, .tensor = 2}),
+              ElementsAre("0 of 1 " + FormatBox(Rows(0, 12)), "0 of 2 " + FormatBox(Rows(0, 6)),
+                          "1 of 2 " + FormatBox(Rows(6, 12))));
+  builder_ = {};
+  Add(key, {12, 4}, chunks);
+  EXPECT_THAT(Describe({.are_named = true, .tensor = 5}),
               ElementsAre("0 of 1 " + FormatBox(Rows(0, 12))));
 }
 
