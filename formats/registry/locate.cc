@@ -167,7 +167,7 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
 }
 
 bool StandsForItsDirectory(std::string_view name) {
-  return name == ".metadata" || name.ends_with(".safetensors.index.json") ||
+  return name == ".metadata" || name.ends_with(safetensors::kIndexSuffix) ||
          name == kTorchIndexName;
 }
 

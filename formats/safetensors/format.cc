@@ -111,7 +111,7 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
 }
 
 bool HoldsSafetensors(const DirectoryNames& names) {
-  return names.HasSuffix(".safetensors") || names.HasSuffix(".safetensors.index.json");
+  return names.HasSuffix(".safetensors") || names.HasSuffix(kIndexSuffix);
 }
 
 std::vector<ManifestShard> DescribeShards(const CheckpointSource& source) {

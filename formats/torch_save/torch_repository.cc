@@ -183,7 +183,7 @@ Result<bool> IsTorchRepository(Storage& storage, const Path& directory) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
   bool has_torch = false;
   for (const DirectoryEntry& entry : entries) {
-    if (entry.name.ends_with(".safetensors") || entry.name.ends_with(".safetensors.index.json")) {
+    if (entry.name.ends_with(".safetensors") || entry.name.ends_with(safetensors::kIndexSuffix)) {
       return false;
     }
     has_torch = has_torch || entry.name == kTorchWeightsName || entry.name == kTorchIndexName ||

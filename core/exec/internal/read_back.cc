@@ -66,10 +66,25 @@ Status ReadBackFraming(const ReadableFile& file, const ItemFraming& framing,
                        framing.Tail(tensor, item, written.payload_crc32), buffer);
 }
 
-// The file that holds an item, opened after that was written.
+// The file of this number, opened after it was written.
 Result<std::shared_ptr<const ReadableFile>> OpenWritten(const WrittenFiles& files,
                                                         std::uint32_t file) {
   return files.storage.Open(files.directory / files.plan.files[file].name);
+}
+
+// Calls `read_back(file, tensor, item, i)` for each item from `begin` to `end`, and names the
+// tensor in its error.
+template <typename ReadBack>
+Status ForEachWritten(const WrittenFiles& files, std::size_t begin, std::size_t end,
+                      const ReadBack& read_back) {
+  for (std::size_t i = begin; i < end; ++i) {
+    const WriteItem& item = files.plan.items[i];
+    const TargetTensor& target = files.plan.tensors[item.tensor];
+    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file,
+                          OpenWritten(files, item.file));
+    CKPT_RETURN_IF_ERROR(read_back(*file, target, item, i).Tensor(target.key));
+  }
+  return OkStatus();
 }
 
 }  // namespace
@@ -77,29 +92,23 @@ Result<std::shared_ptr<const ReadableFile>> OpenWritten(const WrittenFiles& file
 Result<std::string> ReadBackItems(const WrittenFiles& files, std::size_t begin, std::size_t end,
                                   MutableByteSpan buffer) {
   Hasher hasher(HashAlgorithm::kXxh3);
-  for (std::size_t i = begin; i < end; ++i) {
-    const WriteItem& item = files.plan.items[i];
-    const TargetTensor& target = files.plan.tensors[item.tensor];
-    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file,
-                          OpenWritten(files, item.file));
-    CKPT_RETURN_IF_ERROR(
-        ReadBackItem(*file, *files.plan.framing, target, item, buffer, hasher).Tensor(target.key));
-  }
+  CKPT_RETURN_IF_ERROR(ForEachWritten(files, begin, end,
+                                      [&](const ReadableFile& file, const TargetTensor& target,
+                                          const WriteItem& item, std::size_t) {
+                                        return ReadBackItem(file, *files.plan.framing, target, item,
+                                                            buffer, hasher);
+                                      }));
   return hasher.Finish();
 }
 
 Status ReadBackAround(const WrittenFiles& files, std::size_t begin, std::size_t end,
                       std::span<const WrittenItem> written, MutableByteSpan buffer) {
-  for (std::size_t i = begin; i < end; ++i) {
-    const WriteItem& item = files.plan.items[i];
-    const TargetTensor& target = files.plan.tensors[item.tensor];
-    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file,
-                          OpenWritten(files, item.file));
-    CKPT_RETURN_IF_ERROR(
-        ReadBackFraming(*file, *files.plan.framing, target, item, written[i], buffer)
-            .Tensor(target.key));
-  }
-  return OkStatus();
+  return ForEachWritten(files, begin, end,
+                        [&](const ReadableFile& file, const TargetTensor& target,
+                            const WriteItem& item, std::size_t i) {
+                          return ReadBackFraming(file, *files.plan.framing, target, item,
+                                                 written[i], buffer);
+                        });
 }
 
 Status ReadBackLiterals(const WrittenFiles& files, std::span<const WriteLiteral> literals) {
