@@ -78,6 +78,9 @@ struct Format {
   std::string_view index_file = {};
   // Forms that different readers take.
   std::span<const FormatOption> options = {};
+  // How the names of its files end, by which people know them. A checkpoint that is a directory
+  // would be taken for one of them. Empty: they do not.
+  std::string_view file_suffix = {};
   // A checkpoint is one file.
   bool is_one_file = false;
   // The name of that file where a checkpoint must be a directory, as a run's must. Empty: it cannot
@@ -89,6 +92,8 @@ struct Format {
   bool keeps_objects_apart = false;
   // What it says of the places of tensors and objects in a nested object (WeightsRequest::paths).
   NestedKeys nested_keys = NestedKeys::kNone;
+  // It keeps what stands beside the values of a mapping (AttributeName).
+  bool keeps_attributes = false;
   // It can show the tensors of an existing checkpoint without a copy of them.
   bool can_link = false;
   // By what people know a directory or a file of it, for the message that nothing was recognised.

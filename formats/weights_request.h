@@ -70,7 +70,8 @@ struct WeightsRequest {
   // For formats that hold objects as text, and the manifest's account of the source.
   std::vector<CarriedObject> carried_objects = {};
   // Where tensors and objects stood in a nested object, by their keys in the target; others stand
-  // on top. They make one object (MakeOneObject). For formats that store this.
+  // on top. They make one object (MakeOneObject). For formats that store this. Attributes only for
+  // a format that keeps them.
   EntryPaths paths = {};
   std::string origin = {};
   // Where the elements lie already, by tensor; nothing: they are written. Formats with `can_link`.

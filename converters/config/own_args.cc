@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "core/training/training_run.h"
+
 namespace ckpt {
 namespace {
 
@@ -19,8 +21,8 @@ constexpr std::string_view kStateDigest = "ckptkit_state_digest";
 constexpr std::string_view kNextLoss = "ckptkit_next_loss";
 constexpr std::string_view kDataIdentity = "ckptkit_data_identity";
 constexpr std::string_view kRunId = "ckptkit_run_id";
-constexpr std::array kFacts = {kArgsVersion,  kStateDigest, kNextLoss,
-                               kDataIdentity, kRunId,       kRefused};
+constexpr std::array kFacts = {kArgsVersion, kStateDigest, kNextLoss,  kDataIdentity,
+                               kRunId,       kRefused,     kGroupOrder};
 
 // Nothing if the setting is absent or null.
 Value ValueOf(const Configuration& settings, const std::string& name) {

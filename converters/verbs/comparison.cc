@@ -158,10 +158,13 @@ std::map<std::string, std::set<std::string>> OptimizerKeys(const Opened& checkpo
   return keys;
 }
 
-// Whether both optimizers keep the same under keys of which none is the same.
+// Whether both optimizers keep the same under keys of which none is the same, or one alone has
+// exact weights: those of the other are the model's own.
 bool HaveOtherOptimizerKeys(const Opened& a, const Opened& b) {
   const auto keys_a = OptimizerKeys(a);
   const auto keys_b = OptimizerKeys(b);
+  const bool differ_in_exact_weights = keys_a.contains("") != keys_b.contains("");
+  if (differ_in_exact_weights && HoldsRun(*a) && HoldsRun(*b)) return true;
   return std::ranges::any_of(keys_a, [&](const auto& kept) {
     const auto other = keys_b.find(kept.first);
     return other != keys_b.end() && std::ranges::none_of(kept.second, [&](const std::string& key) {

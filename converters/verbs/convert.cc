@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <set>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "converters/verbs/internal/files_beside.h"
+#include "converters/verbs/internal/lost_copies.h"
 #include "converters/verbs/internal/name_in_manifest.h"
 #include "converters/verbs/internal/verify_conversion.h"
 #include "converters/verbs/internal/vocabulary_padding.h"
@@ -130,6 +132,9 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
                                       "rows that pad the vocabulary are not zero and were left out",
                                       prepared.model.checkpoint->path.string(), entry.key));
   }
+  CKPT_ASSIGN_OR_RETURN(LostCopies lost, FindLostCopies(prepared, options));
+  std::ranges::move(lost.left_out, std::back_inserter(report.dropped));
+  std::ranges::move(lost.warnings, std::back_inserter(report.warnings));
 
   if (!prepared.to.container->is_one_file) {
     CKPT_RETURN_IF_ERROR(

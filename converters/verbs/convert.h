@@ -77,7 +77,7 @@ struct PreparedConversion {
   std::map<std::string, std::vector<LinkedBox>> links;
   std::size_t target_tensors = 0;
   std::uint64_t target_bytes = 0;
-  // Files of the source that hold no weights of the model, and belong to no published one.
+  // Files of the source that nobody reads, and that are not carried to the target.
   std::vector<LeftOutEntry> left_out_files;
   std::size_t parity_files = 0;    // how many are written besides those of the plan
   std::uint64_t needed_bytes = 0;  // of the disk, with parity; at least, if tensors are compressed
@@ -121,7 +121,8 @@ struct ConvertReport {
 // naming that the target cannot have, a choice that the naming does not have, a part of a training
 // run), kAlreadyExists (the target), kUnsupported. Of a training run into a format that holds runs,
 // those of UnderstandTrainingState. kUsage also of a target that is the source, one of its files,
-// or a directory with it; or that is to be one file and has a directory's name.
+// or a directory with it; or that is to be one file and has a directory's name, or the other way
+// round.
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options);
 
 // Carries it out: writes beside the target, verifies, publishes by one rename. A worker writes its

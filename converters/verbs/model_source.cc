@@ -25,18 +25,6 @@ namespace {
 
 // Of an object, with the tensors in it. One that lies in a larger pickle has no bytes of its own:
 // then those of a pickle of it alone count, or else of its text.
-std::uint64_t BytesOf(const CheckpointSource& source, const ObjectEntry& object) {
-  const std::uint64_t stored = object.size_bytes + source.HeldBytes(object);
-  if (stored != 0) return stored;
-  if (const auto pickled = source.ReadPickled(object); pickled.ok() && *pickled) {
-    std::uint64_t bytes = (*pickled)->pickle.size();
-    for (const Bytes& storage : (*pickled)->storages) bytes += storage.size();
-    return bytes;
-  }
-  const auto rendered = source.ReadObject(object);
-  return rendered.ok() ? rendered->json.size() : 0;
-}
-
 constexpr std::uint64_t kMaxMappingBytes = 16 * kMiB;
 
 // Decodes weights that the configuration calls quantised. It says nothing of the values then.
@@ -168,7 +156,7 @@ Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
         match.layout.ignores.begin(), match.layout.ignores.end(),
         [&](const layout::IgnoreRule& r) { return MatchesGlob(r.pattern, object.key); });
     const bool is_known = rule != match.layout.ignores.end();
-    model.left_out.push_back({object.key, BytesOf(model.source(), object),
+    model.left_out.push_back({object.key, StoredBytes(model.source(), object),
                               is_known ? rule->reason : "no part of the weights",
                               is_known && rule->is_bookkeeping});
   }
@@ -195,6 +183,18 @@ Status CheckIntact(const OpenModelOptions& options, ModelSource& model) {
 }
 
 }  // namespace
+
+std::uint64_t StoredBytes(const CheckpointSource& source, const ObjectEntry& object) {
+  const std::uint64_t stored = object.size_bytes + source.HeldBytes(object);
+  if (stored != 0) return stored;
+  if (const auto pickled = source.ReadPickled(object); pickled.ok() && *pickled) {
+    std::uint64_t bytes = (*pickled)->pickle.size();
+    for (const Bytes& storage : (*pickled)->storages) bytes += storage.size();
+    return bytes;
+  }
+  const auto rendered = source.ReadObject(object);
+  return rendered.ok() ? rendered->json.size() : 0;
+}
 
 Result<ModelSource> OpenModel(Storage& storage, const Path& path, const OpenModelOptions& options) {
   CKPT_ASSIGN_OR_RETURN(OpenedCheckpoint checkpoint, OpenCheckpoint(storage, path, options.open));
@@ -291,7 +291,7 @@ Result<ModelSource> TakeAsStored(Storage& storage,
   }
   for (const ObjectEntry& object : model.source().index().objects()) {
     model.left_out.push_back(
-        {object.key, BytesOf(model.source(), object), "the target holds tensors alone"});
+        {object.key, StoredBytes(model.source(), object), "the target holds tensors alone"});
   }
   return model;
 }

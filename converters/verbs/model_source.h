@@ -103,6 +103,9 @@ Result<ModelSource> UnderstandModel(Storage& storage,
 std::shared_ptr<const OpenedCheckpoint> SeeDecoded(
     Storage& storage, std::shared_ptr<const OpenedCheckpoint> checkpoint);
 
+// What an object takes: stored, else as a pickle, else as a text.
+[[nodiscard]] std::uint64_t StoredBytes(const CheckpointSource& source, const ObjectEntry& object);
+
 // Why an entry that --only and --drop leave out is left out.
 inline constexpr std::string_view kLeftOutOnRequest = "left out on request";
 

@@ -27,6 +27,12 @@ Status OtherParameters::Finish() && {
   return std::move(named_);
 }
 
+const NamedGroups::value_type* FindNamed(const NamedGroups& named, const std::string& tensor) {
+  auto found = named.find(tensor);
+  if (found == named.end()) found = named.find(tensor.substr(0, tensor.rfind('_')));
+  return found == named.end() ? nullptr : &*found;
+}
+
 OptimizerGroups::OptimizerGroups(const TrainingRun& run, EqualGroups equal)
     : are_all_named_(!run.group_of.empty() && !run.others_by_decay) {
   std::vector<std::size_t> position_of;  // parallel to the run's groups
@@ -41,14 +47,22 @@ OptimizerGroups::OptimizerGroups(const TrainingRun& run, EqualGroups equal)
   for (const auto& [name, group] : run.group_of) {
     named_[WithoutWrappers(name)] = position_of.at(group);
   }
+  for (const auto& [name, group] : run.frozen_of) {
+    frozen_names_[WithoutWrappers(name)] = position_of.at(group);
+  }
 }
 
 Result<OptimizerGroups> OptimizerGroups::Of(const TrainingState& state, EqualGroups equal) {
   OptimizerGroups groups(state.run, equal);
-  if (state.moments.empty()) {
-    groups.named_.clear();  // no tensor has a name to be known by
-  } else if (!groups.named_.empty()) {
-    const layout::SourceMatch& match = state.moments.front().match;
+  const layout::SourceMatch& weights = state.weights.match;
+  for (std::size_t t = 0; t < weights.positions.size(); ++t) {
+    const auto frozen = groups.frozen_names_.find(weights.layout.tensors[t].name);
+    if (frozen == groups.frozen_names_.end()) continue;
+    if (weights.positions[t] == layout::SourceMatch::kAbsent) continue;
+    groups.frozen_[weights.positions[t]] = frozen->second;
+  }
+  if (!groups.named_.empty()) {
+    const layout::SourceMatch& match = state.updated.match;
     for (std::size_t t = 0; t < match.positions.size(); ++t) {
       if (match.positions[t] == layout::SourceMatch::kAbsent) continue;
       groups.name_at_[match.positions[t]] = match.layout.tensors[t].name;
@@ -91,16 +105,15 @@ Status OptimizerGroups::TellApartByDecay() {
 }
 
 std::optional<std::size_t> OptimizerGroups::Named(const std::string& name) const {
-  auto found = named_.find(name);
-  if (found == named_.end()) found = named_.find(name.substr(0, name.rfind('_')));
-  return found == named_.end() ? std::nullopt : std::optional(found->second);
+  const NamedGroups::value_type* const found = FindNamed(named_, name);
+  return found == nullptr ? std::nullopt : std::optional(found->second);
 }
 
 Result<std::optional<std::size_t>> OptimizerGroups::Find(const TargetTensor& tensor,
-                                                         const TensorRecipe& moment) const {
+                                                         const TensorRecipe& updated) const {
   std::optional<std::size_t> group;
   if (!name_at_.empty()) {
-    for (const layout::Nest& nest : moment.nests) {
+    for (const layout::Nest& nest : updated.nests) {
       if (nest.is_zero_fill()) continue;
       const std::string& from = name_at_.at(nest.source);
       const std::optional<std::size_t> own = Named(from);
@@ -119,6 +132,17 @@ Result<std::optional<std::size_t>> OptimizerGroups::Find(const TargetTensor& ten
   }
   if (group || are_all_named_) return group;
   return std::optional(ByDecay(tensor.key, tensor.shape.size()));
+}
+
+std::optional<std::size_t> OptimizerGroups::FindFrozen(const TensorRecipe& weight) const {
+  std::set<std::size_t> found;
+  for (const layout::Nest& nest : weight.nests) {
+    if (nest.is_zero_fill()) continue;
+    const auto own = frozen_.find(nest.source);
+    if (own == frozen_.end()) return std::nullopt;
+    found.insert(own->second);
+  }
+  return found.size() == 1 ? std::optional(*found.begin()) : std::nullopt;
 }
 
 std::size_t OptimizerGroups::Find(const std::string& name, std::size_t num_dims) const {

@@ -31,6 +31,14 @@ class OtherParameters {
   std::size_t count_ = 0;
 };
 
+// Names of parameters, without wrappers, and where each is in a list of groups.
+using NamedGroups = std::map<std::string, std::size_t>;
+
+// The parameter that a stored tensor is, or a part of: the parts have its name and one more word.
+// Null if it is none of these.
+[[nodiscard]] const NamedGroups::value_type* FindNamed(const NamedGroups& named,
+                                                       const std::string& tensor);
+
 // What becomes of groups with the same settings.
 enum class EqualGroups : std::uint8_t {
   kOne,    // so that a tensor may be made of parameters of several
@@ -55,13 +63,16 @@ class OptimizerGroups {
   // Whether the run says of each parameter to which group it belongs.
   [[nodiscard]] bool are_all_named() const { return are_all_named_; }
 
-  // The position in groups() of a tensor, by how it is made of what the optimizer keeps first for
-  // every weight. Of a run that keeps nothing: by its shape, or nothing if it names parameters.
+  // The position in groups() of a tensor, by how it is made of TrainingState::updated.
   //
   // Errors: kMissing (what it is made of is in no group), kUnsupported (it is made of weights of
   // several groups).
   [[nodiscard]] Result<std::optional<std::size_t>> Find(const TargetTensor& tensor,
-                                                        const TensorRecipe& moment) const;
+                                                        const TensorRecipe& updated) const;
+
+  // That of a frozen parameter, by how it is made of the weights; nothing if it is in none, or is
+  // made of such of several groups.
+  [[nodiscard]] std::optional<std::size_t> FindFrozen(const TensorRecipe& weight) const;
 
   // That of a parameter with `num_dims` dims.
   [[nodiscard]] std::size_t Find(const std::string& name, std::size_t num_dims) const;
@@ -70,15 +81,16 @@ class OptimizerGroups {
   OptimizerGroups(const TrainingRun& run, EqualGroups equal);
   // The groups of all that is not named.
   Status TellApartByDecay();
-  // The group of a stored tensor. A parameter that is stored in parts has their names without the
-  // last word.
+  // The group of a stored tensor.
   [[nodiscard]] std::optional<std::size_t> Named(const std::string& name) const;
   // The group of one that is not named.
   [[nodiscard]] std::size_t ByDecay(std::string_view name, std::size_t num_dims) const;
 
   std::vector<ParamGroup> groups_;
-  std::map<std::string, std::size_t> named_;      // by the source's names
+  NamedGroups named_;                             // by the source's names
   std::map<std::uint32_t, std::string> name_at_;  // by position in the source's index
+  NamedGroups frozen_names_;                      // as named_
+  std::map<std::uint32_t, std::size_t> frozen_;   // as name_at_, of weights
   bool are_all_named_ = false;
   std::size_t of_matrices_ = 0;
   std::size_t of_vectors_ = 0;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -82,6 +83,13 @@ Status CheckPaths(Storage& storage, const ConvertOptions& options,
   if (any_is_in(StagingOf(target))) return refuse("the source lies where the target is prepared");
   if (!model.assets.empty() && IsWithin(target, CanonicalPath(model.assets))) {
     return refuse("the target lies inside the directory that side files are taken from");
+  }
+  const std::string_view suffix = prepared.to.container->file_suffix;
+  if (!suffix.empty() && name.ends_with(suffix)) {
+    return Error(ErrorKind::kUsage,
+                 "the target is to be a directory, and its name is that of a file")
+        .File(options.target.string())
+        .Hint(fmt::format("leave {} out of its name: the files in it have that", suffix));
   }
   return OkStatus();
 }

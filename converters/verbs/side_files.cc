@@ -13,6 +13,7 @@
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/io/git_lfs_pointer.h"
+#include "core/io/staging_name.h"
 #include "core/manifest/manifest.h"
 #include "formats/registry/registry.h"
 
@@ -118,6 +119,17 @@ bool HoldsWeights(std::string_view name) {
                      [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
+// Whether libraries take a file of this name for a model's weights. Others that torch.save makes
+// may be a trainer's: optimizer.pt, rng_state_0.pth, training_args.bin.
+//
+// REQUIRES: HoldsWeights(name).
+bool IsLoadedAsModel(const std::string& name) {
+  constexpr std::array<std::string_view, 3> kTorchSuffixes = {".bin", ".pt", ".pth"};
+  const bool is_torch =
+      std::ranges::any_of(kTorchSuffixes, [&](auto suffix) { return name.ends_with(suffix); });
+  return !is_torch || Matches(name, "pytorch_model[-.]*", 0);
+}
+
 std::string_view FolderOf(std::string_view name) {
   const std::size_t slash = name.rfind('/');
   return slash == std::string_view::npos ? std::string_view() : name.substr(0, slash);
@@ -130,15 +142,17 @@ class WeightFolders {
   explicit WeightFolders(const std::vector<std::string>& names) {
     for (const std::string& name : names) {
       if (!HoldsWeights(name)) continue;
-      if (FolderOf(name).empty()) {
-        is_adapter_ = is_adapter_ && name.starts_with("adapter_model.");
-      } else {
+      if (!FolderOf(name).empty()) {
         folders_.emplace(FolderOf(name));
+      } else if (name.starts_with("adapter_model.")) {
+        has_adapter_ = true;
+      } else {
+        (IsLoadedAsModel(name) ? has_model_ : has_others_) = true;
       }
     }
   }
-  // Whether all weights at the top are an adapter's (PEFT).
-  [[nodiscard]] bool is_adapter() const { return is_adapter_; }
+  // Whether the weights at the top are an adapter's (PEFT); also where there are none at all.
+  [[nodiscard]] bool is_adapter() const { return !has_model_ && (has_adapter_ || !has_others_); }
   // Whether the file is in one of them, at any depth.
   [[nodiscard]] bool Contain(std::string_view name) const {
     for (std::string_view folder = FolderOf(name); !folder.empty(); folder = FolderOf(folder)) {
@@ -148,7 +162,9 @@ class WeightFolders {
   }
 
  private:
-  bool is_adapter_ = true;
+  bool has_adapter_ = false;
+  bool has_model_ = false;
+  bool has_others_ = false;
   std::set<std::string, std::less<>> folders_;
 };
 
@@ -177,8 +193,10 @@ std::string WhyLeftOut(const std::string& name, const WeightFolders& weights) {
   return "no part of a published model";
 }
 
-bool IsSkippedDirectory(std::string_view name) {
-  return name.starts_with(".git/") || name.starts_with(".cache/");
+// Of version control, of a download, or of a conversion that is not complete.
+bool IsOfSkippedDirectory(std::string_view name) {
+  return name.starts_with(".git/") || name.starts_with(".cache/") ||
+         name.find(kStagingSuffix) != std::string_view::npos;
 }
 
 // Whether the file tells readers which file holds which tensor. What stands before the first dot
@@ -190,10 +208,10 @@ bool IsIndexFile(std::string_view name) {
   });
 }
 
-// Files that these tools add to a checkpoint. They describe its other files, and a copy gets its
-// own.
-bool IsOfManifest(std::string_view name) {
-  return name == kManifestName || name == kManifestCopyName ||
+// Files that describe the other files of a checkpoint, so that a copy gets its own: those that
+// these tools add, and Megatron-Core's checksums.
+bool DescribesFiles(std::string_view name) {
+  return name == kManifestName || name == kManifestCopyName || name == "integrity.json" ||
          (name.starts_with(kParityPrefix) && name.ends_with(kParitySuffix));
 }
 
@@ -202,7 +220,7 @@ bool IsOfManifest(std::string_view name) {
 Result<SideFiles> ListSideFiles(Storage& storage, const Path& repository) {
   CKPT_ASSIGN_OR_RETURN(std::vector<std::string> names, ListRecursively(storage, repository));
   std::erase_if(names, [](const std::string& name) {
-    return IsSkippedDirectory(name) || IsOfManifest(name);
+    return IsOfSkippedDirectory(name) || DescribesFiles(name);
   });
   const WeightFolders weights(names);
   SideFiles files;

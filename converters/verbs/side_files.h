@@ -35,8 +35,9 @@ struct SideFiles {
 // checkpoints and logs of a training run, other forms of the weights, and whatever lies in a folder
 // that has weights of its own.
 //
-// Directories of version control and download caches (`.git`, `.cache`) and our own manifest are in
-// neither list. Links are followed. Errors: kIo, kResource, kUnsupported (a name that is not
+// Directories of version control and download caches (`.git`, `.cache`), conversions that are not
+// complete, our own manifest and Megatron-Core's integrity.json are in neither list. Links are
+// followed. Errors: kIo, kResource, kUnsupported (a name that is not
 // UTF-8).
 Result<SideFiles> ListSideFiles(Storage& storage, const Path& repository);
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,8 @@
 
 #include <fmt/format.h>
 
+#include "converters/verbs/internal/offered_tensors.h"
+#include "converters/verbs/optimizer_groups.h"
 #include "core/layout/affine.h"
 #include "formats/registry/stored_run.h"
 
@@ -77,7 +80,10 @@ Status CheckCopiesInRun(const TrainingState& state) {
   const std::map<std::string_view, std::size_t> group_of(state.run.group_of.begin(),
                                                          state.run.group_of.end());
   Status lost;
-  for (const ModelSource& moment : state.moments) {
+  const std::span<const ModelSource> kept = state.moments.empty()
+                                                ? std::span(&state.updated, 1)
+                                                : std::span<const ModelSource>(state.moments);
+  for (const ModelSource& moment : kept) {
     const layout::SourceMatch& match = moment.match;
     if (match.derived_present.empty()) continue;
     CKPT_ASSIGN_OR_RETURN(const ModelView own,
@@ -124,6 +130,39 @@ Status TakeTensors(Storage& storage, OptimizerTensors tensors, const OpenModelOp
       state.weights,
       UnderstandMainWeights(storage, state.weights, std::move(tensors.main_weights), options));
   return OkStatus();
+}
+
+// TrainingState::updated. `state` has the run, and its tensors.
+Result<ModelSource> FindUpdated(Storage& storage, const TrainingState& state,
+                                const OpenModelOptions& options) {
+  if (!state.moments.empty()) return state.moments.front();
+  NamedGroups named;
+  if (!state.run.others_by_decay) {
+    for (const auto& [name, group] : state.run.group_of) named[WithoutWrappers(name)] = group;
+  }
+  const layout::SourceMatch& match = state.weights.match;
+  std::map<std::string, std::string> weight_of;
+  std::set<std::string_view> found;
+  for (std::size_t t = 0; t < match.positions.size(); ++t) {
+    if (match.positions[t] == layout::SourceMatch::kAbsent) continue;
+    const std::string& name = match.layout.tensors[t].name;
+    const std::string& key = state.weights.source().index().tensors()[match.positions[t]].key;
+    const auto* const parameter = FindNamed(named, name);
+    if (parameter != nullptr) found.insert(parameter->first);
+    const bool is_updated = named.empty()
+                                ? state.main_weights.empty() || state.main_weights.contains(key)
+                                : parameter != nullptr;
+    if (is_updated) weight_of[key] = name;
+  }
+  Status absent;
+  for (const auto& [name, group] : named) {
+    if (found.contains(name)) continue;
+    absent.Add(Error(ErrorKind::kMissing, "the optimizer has a parameter that is no weight here")
+                   .Tensor(name)
+                   .Hint(std::string(kTakeWeightsAlone)));
+  }
+  if (!absent.ok()) return absent;
+  return TakeAsWeights(storage, state.weights, std::move(weight_of), options);
 }
 
 }  // namespace
@@ -173,6 +212,7 @@ Result<TrainingState> UnderstandTrainingState(Storage& storage,
   state.said = std::move(stored->said);
   state.run = std::move(stored->run);
   state.args.insert(state.run.args.begin(), state.run.args.end());
+  CKPT_ASSIGN_OR_RETURN(state.updated, FindUpdated(storage, state, options));
   CKPT_RETURN_IF_ERROR(CheckCopiesInRun(state).File(file));
   Result<OwnFacts> facts = ReadOwnFacts(state.args);
   if (!facts.ok()) return std::move(facts).status().File(file);

@@ -24,6 +24,10 @@ struct TrainingState {
   // and exp_avg_sq of Adam, momentum_buffer of SGD. Tensors that are not trained have none.
   std::vector<ModelSource> moments;
   std::vector<std::string> moment_names;  // parallel: "exp_avg", …
+  // A tensor of every parameter that the optimizer updates: the first of `moments`. Where it keeps
+  // none the weights themselves: those that the run names, else those with a rounded copy, else
+  // all.
+  ModelSource updated;
   TrainingRun run;
   layout::Configuration args;  // of `run`, by their names (RunSettings translates them)
   OwnFacts facts;              // what a run of ours noted when it saved
@@ -41,7 +45,8 @@ struct TrainingState {
 // Opens what a run saved. Rows of weights and moments come from a WeightReader over each model.
 //
 // Errors: those of OpenModel, ReadStoredRun and ReadOwnFacts; kMissing (the optimizer has a state
-// for the copy of a tied weight alone), kValueMismatch (the two are in groups that differ).
+// for the copy of a tied weight alone, or keeps nothing and has a parameter that is no weight),
+// kValueMismatch (the two are in groups that differ).
 Result<TrainingState> OpenTrainingState(Storage& storage, const Path& path,
                                         const OpenModelOptions& options);
 

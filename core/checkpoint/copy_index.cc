@@ -6,6 +6,7 @@ void BeginCopy(const CheckpointIndex& from, IndexBuilder& to) {
   for (const std::string& file : from.files()) to.AddFile(file);
   for (const std::string& encoding : from.encodings()) to.AddEncoding(encoding);
   for (const Problem& problem : from.problems()) to.AddProblem(problem);
+  if (from.ranks_saved_alone()) to.SetRanksSavedAlone();
   to.ReserveChunks(from.chunks().size());
 }
 

@@ -6,7 +6,8 @@
 
 namespace ckpt {
 
-// Files, encodings and problems. REQUIRES: `to` is empty, so that all keep their numbers.
+// Files, encodings, problems, and how ranks saved. REQUIRES: `to` is empty, so that all keep their
+// numbers.
 void BeginCopy(const CheckpointIndex& from, IndexBuilder& to);
 
 // A tensor of `from`, its chunks in their order. REQUIRES: BeginCopy.

@@ -11,8 +11,14 @@ namespace ckpt {
 
 Result<std::string> DigestTensor(const CheckpointSource& source, const GlobalTensor& tensor,
                                  HashAlgorithm algorithm, std::uint64_t budget_bytes) {
+  return DigestChunks(source, tensor, WholeBox(tensor.shape), 0, algorithm, budget_bytes);
+}
+
+Result<std::string> DigestChunks(const CheckpointSource& source, const GlobalTensor& tensor,
+                                 const Box& box, std::size_t copy, HashAlgorithm algorithm,
+                                 std::uint64_t budget_bytes) {
   Hasher hasher(algorithm);
-  CKPT_RETURN_IF_ERROR(StreamTensor(source, tensor, budget_bytes, [&](ByteSpan block) {
+  CKPT_RETURN_IF_ERROR(StreamChunks(source, tensor, box, copy, budget_bytes, [&](ByteSpan block) {
     hasher.Update(block);
     return OkStatus();
   }));

@@ -2,6 +2,7 @@
 #ifndef CKPT_CORE_CHECKPOINT_DIGEST_H_
 #define CKPT_CORE_CHECKPOINT_DIGEST_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "core/base/hash.h"
 #include "core/base/result.h"
 #include "core/checkpoint/source.h"
+#include "core/tensor/box.h"
 
 namespace ckpt {
 
@@ -24,6 +26,11 @@ struct TensorDigest {
 // hash of no bytes. Errors: those of StreamTensor.
 Result<std::string> DigestTensor(const CheckpointSource& source, const GlobalTensor& tensor,
                                  HashAlgorithm algorithm, std::uint64_t budget_bytes);
+
+// The same of a box that whole chunks make up, and of copy number `copy` of these.
+Result<std::string> DigestChunks(const CheckpointSource& source, const GlobalTensor& tensor,
+                                 const Box& box, std::size_t copy, HashAlgorithm algorithm,
+                                 std::uint64_t budget_bytes);
 
 // One value for all tensors: the hash of the lines `key NUL dtype NUL d0,d1,… NUL hex LF`, sorted
 // by the bytes of the key.

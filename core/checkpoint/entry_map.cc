@@ -21,6 +21,7 @@ EntryMap::EntryMap(const CheckpointIndex& index) : files_(index.files().size()) 
   };
   for (const Chunk& chunk : index.chunks()) add(chunk);
   for (const ObjectEntry& object : index.objects()) add(object);
+  for (const ObjectEntry& copy : index.object_copies()) add(copy);
   for (OfFile& file : files_) {
     std::sort(file.begins.begin(), file.begins.end());
     std::sort(file.ends.begin(), file.ends.end());

@@ -12,13 +12,17 @@ namespace ckpt {
 namespace {
 
 constexpr std::string_view kKey = "key";
+constexpr std::string_view kAttribute = "attribute";
+
+bool IsJsonText(const std::string* text) { return text == nullptr || IsUtf8(*text); }
 
 }  // namespace
 
 bool HasJson(const EntryPath& path) {
   return std::ranges::all_of(path, [](const PathStep& step) {
-    const auto* const text = std::get_if<std::string>(&step);
-    return text == nullptr || IsUtf8(*text);
+    const auto* const attribute = std::get_if<AttributeName>(&step);
+    return IsJsonText(std::get_if<std::string>(&step)) &&
+           IsJsonText(attribute == nullptr ? nullptr : &attribute->name);
   });
 }
 
@@ -29,6 +33,8 @@ void WriteEntryPath(const EntryPath& path, JsonWriter& json) {
       json.Text(*text);
     } else if (const auto* const key = std::get_if<NumberKey>(&step)) {
       json.BeginObject().Key(kKey).Int(key->number).End();
+    } else if (const auto* const attribute = std::get_if<AttributeName>(&step)) {
+      json.BeginObject().Key(kAttribute).Text(attribute->name).End();
     } else {
       json.Int(std::get<std::int64_t>(step));
     }
@@ -54,6 +60,11 @@ Result<EntryPath> ReadEntryPath(const JsonCursor& json) {
       if (members.size() != 1) {
         return Error(ErrorKind::kBadMetadata, "a step has other members than its key")
             .Actual("at " + step.where());
+      }
+      if (members.front().first == kAttribute) {
+        CKPT_ASSIGN_OR_RETURN(std::string name, members.front().second.Text());
+        path.emplace_back(AttributeName{std::move(name)});
+        continue;
       }
       CKPT_ASSIGN_OR_RETURN(const JsonCursor key, step.At(kKey));
       CKPT_ASSIGN_OR_RETURN(const std::int64_t number, key.Int64());

@@ -18,9 +18,16 @@ struct NumberKey {
   friend auto operator<=>(const NumberKey&, const NumberKey&) = default;
 };
 
-// One step into nested containers: a key of a mapping, an integer or else as Python's str, or a
-// position in a list.
-using PathStep = std::variant<std::string, NumberKey, std::int64_t>;
+// What Python keeps beside the values of a mapping: `_metadata` of a module's state_dict().
+struct AttributeName {
+  std::string name;
+
+  friend auto operator<=>(const AttributeName&, const AttributeName&) = default;
+};
+
+// One step into nested containers: a key of a mapping, an integer or else as Python's str, an
+// attribute of it, or a position in a list.
+using PathStep = std::variant<std::string, NumberKey, AttributeName, std::int64_t>;
 using EntryPath = std::vector<PathStep>;
 // By the keys of tensors and objects.
 using EntryPaths = std::map<std::string, EntryPath>;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "core/checkpoint/source.h"
 
@@ -27,6 +28,7 @@ class ForwardingSource : public CheckpointSource {
   }
   [[nodiscard]] bool is_one_object() const override { return below_.is_one_object(); }
   [[nodiscard]] EntryPaths Paths() const override { return below_.Paths(); }
+  [[nodiscard]] std::vector<ObjectEntry> Attributes() const override { return below_.Attributes(); }
   [[nodiscard]] Status VerifyRest() const override { return below_.VerifyRest(); }
   Result<std::uint64_t> FileSize(FileId file) const override { return below_.FileSize(file); }
   [[nodiscard]] Protection protection() const override { return below_.protection(); }

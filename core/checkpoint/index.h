@@ -89,6 +89,11 @@ class CheckpointIndex {
   // What is stored of an object beside it, as ranks do that each have it, in the order in which it
   // was added. Readers take the object itself.
   [[nodiscard]] std::span<const ObjectEntry> copies(const ObjectEntry& object) const;
+  // Of all objects, sorted by the bytes of the key.
+  [[nodiscard]] std::span<const ObjectEntry> object_copies() const { return object_copies_; }
+  // Whether ranks saved without talking to each other. Then a copy of a tensor or an object is what
+  // another rank had under the same key, and perhaps something else than what readers take.
+  [[nodiscard]] bool ranks_saved_alone() const { return ranks_saved_alone_; }
   // Names relative to the checkpoint's directory.
   [[nodiscard]] std::span<const std::string> files() const { return files_; }
   [[nodiscard]] std::span<const std::string> encodings() const { return encodings_; }
@@ -115,6 +120,7 @@ class CheckpointIndex {
   std::vector<GlobalTensor> tensors_;
   std::vector<ObjectEntry> objects_;
   std::vector<ObjectEntry> object_copies_;
+  bool ranks_saved_alone_ = false;
   std::vector<Chunk> chunks_;
   std::vector<std::string> files_;
   std::vector<std::string> encodings_;
@@ -142,6 +148,7 @@ class IndexBuilder {
   void AddObject(ObjectEntry object) { index_.objects_.push_back(std::move(object)); }
   // Of an object that is added, too.
   void AddObjectCopy(ObjectEntry copy) { index_.object_copies_.push_back(std::move(copy)); }
+  void SetRanksSavedAlone() { index_.ranks_saved_alone_ = true; }
   void AddProblem(Problem problem) { index_.problems_.push_back(std::move(problem)); }
   void AddProblems(const Status& status);  // all of them, as errors
   // Files added so far.

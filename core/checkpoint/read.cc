@@ -338,17 +338,22 @@ std::uint64_t StreamBlockBytes(std::uint64_t budget_bytes) {
 
 Status StreamTensor(const CheckpointSource& source, const GlobalTensor& tensor,
                     std::uint64_t budget_bytes, const std::function<Status(ByteSpan)>& sink) {
+  return StreamChunks(source, tensor, WholeBox(tensor.shape), 0, budget_bytes, sink);
+}
+
+Status StreamChunks(const CheckpointSource& source, const GlobalTensor& tensor, const Box& box,
+                    std::size_t copy, std::uint64_t budget_bytes,
+                    const std::function<Status(ByteSpan)>& sink) {
   const std::uint64_t block_bytes = StreamBlockBytes(budget_bytes);
   const std::uint64_t element_bytes = ElementBytes(tensor.dtype);
   Gatherer gatherer(budget_bytes / 4);
   LocatedChunks chunks(source, budget_bytes / 2, ChunkUse::kToStream);
-  TensorReader reader(tensor, gatherer, chunks);
+  TensorReader reader(tensor, gatherer, chunks, copy);
   const auto bytes_of = [&](DimsView sizes) { return NumBytes(sizes, tensor.dtype); };
   // The buffer is not filled with zeros, so that a tensor that cannot be read costs almost nothing.
   const auto buffer =
-      std::make_unique_for_overwrite<std::byte[]>(std::min(block_bytes, bytes_of(tensor.shape)));
-  return ForEachBlock(WholeBox(tensor.shape),
-                      static_cast<std::int64_t>(block_bytes / element_bytes),
+      std::make_unique_for_overwrite<std::byte[]>(std::min(block_bytes, bytes_of(box.sizes)));
+  return ForEachBlock(box, static_cast<std::int64_t>(block_bytes / element_bytes),
                       [&](const Box& block) {
                         const MutableByteSpan bytes(buffer.get(), bytes_of(block.sizes));
                         CKPT_RETURN_IF_ERROR(reader.Read(block, bytes));

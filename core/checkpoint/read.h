@@ -150,6 +150,11 @@ Result<double> ReadStoredNumber(const CheckpointSource& source, const GlobalTens
 Status StreamTensor(const CheckpointSource& source, const GlobalTensor& tensor,
                     std::uint64_t budget_bytes, const std::function<Status(ByteSpan)>& sink);
 
+// The same of a box that whole chunks make up, and of copy number `copy` of these.
+Status StreamChunks(const CheckpointSource& source, const GlobalTensor& tensor, const Box& box,
+                    std::size_t copy, std::uint64_t budget_bytes,
+                    const std::function<Status(ByteSpan)>& sink);
+
 }  // namespace ckpt
 
 #endif  // CKPT_CORE_CHECKPOINT_READ_H_

@@ -16,4 +16,8 @@ std::string_view ProtectionName(Protection protection) {
   return "none";
 }
 
+bool SayTheSame(const RenderedObject& a, const RenderedObject& b) {
+  return a.json == b.json && a.held == b.held;
+}
+
 }  // namespace ckpt

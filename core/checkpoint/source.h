@@ -40,6 +40,8 @@ struct HeldTensor {
   Dims shape;
   DType dtype = DType::kFloat32;
   std::string sha256;  // of the elements in C order, little-endian
+
+  friend bool operator==(const HeldTensor&, const HeldTensor&) = default;
 };
 
 // The values of tensors of one number, by their dtypes and the SHA-256 of their elements.
@@ -52,7 +54,11 @@ struct RenderedObject {
   std::vector<Problem> warnings;      // calls in its pickle, which are not executed
   std::vector<HeldTensor> held = {};  // tensors that the JSON only names
   HeldNumbers numbers = {};           // of the tensors that the JSON shows by dtype and SHA-256
+  bool hides_attributes = false;      // some mapping in it has attributes, which no JSON shows
 };
+
+// Whether two objects have the same text and hold the same tensors.
+[[nodiscard]] bool SayTheSame(const RenderedObject& a, const RenderedObject& b);
 
 // An object as a pickle of protocol 2, which refers to the storages of its tensors by number.
 struct PickledObject {
@@ -119,6 +125,11 @@ class CheckpointSource {
   // Where tensors and objects stood in the nested Python object that was saved; nothing of those
   // whose key is all that is known.
   [[nodiscard]] virtual EntryPaths Paths() const { return {}; }
+
+  // What Python keeps beside the values of a mapping that holds entries: `_metadata` of a module's
+  // state_dict(). They are no entries of the index. ReadObject and ReadPickled read each by its
+  // key, and Paths() says where it stood.
+  [[nodiscard]] virtual std::vector<ObjectEntry> Attributes() const { return {}; }
 
   // Compares bytes that belong to no tensor of the index, such as numbers inside objects, with
   // their checksums. Errors: kChecksum and the file errors of Locate.

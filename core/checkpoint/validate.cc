@@ -28,11 +28,8 @@ class Validator {
 
   std::vector<Problem> Run() {
     for (const GlobalTensor& tensor : index_.tensors()) CheckTensor(tensor);
-    for (const ObjectEntry& object : index_.objects()) {
-      if (FileIsThere(object.file, object.key)) {
-        CheckExtent(object.file, object.offset_bytes, object.size_bytes, object.key);
-      }
-    }
+    for (const ObjectEntry& object : index_.objects()) CheckObject(object);
+    for (const ObjectEntry& copy : index_.object_copies()) CheckObject(copy);
     return std::move(problems_);
   }
 
@@ -58,6 +55,11 @@ class Validator {
       boxes_.push_back(box);
     }
     if (all_inside) CheckCover(tensor);
+  }
+
+  void CheckObject(const ObjectEntry& object) {
+    if (!FileIsThere(object.file, object.key)) return;
+    CheckExtent(object.file, object.offset_bytes, object.size_bytes, object.key);
   }
 
   // At most one problem per file: a lost file would otherwise be reported for each of a million

@@ -11,7 +11,8 @@
 namespace ckpt {
 
 // Everything that is wrong with the index, its own problems() first. If there is no error, every
-// element of every tensor is stored exactly once (or in equal replicas), in bytes that exist.
+// element of every tensor is stored exactly once (or in copies, whose values are not compared:
+// CompareCopies does), in bytes that exist.
 //
 //   kResource      the byte size of a shape overflows; chunks too tangled to prove the cover
 //   kBadMetadata   a chunk has another number of dims than its tensor, or a negative size

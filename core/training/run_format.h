@@ -37,6 +37,7 @@ struct RunRequest {
   TrainingRun run = {};
   // What else lies beside it, under the format's keys (RunFormat::carries_objects).
   std::vector<PickledEntry> carried = {};
+  EntryPaths carried_paths = {};  // where it stood in the nested object; others as `path_of` says
   std::vector<WriteCopy> side_files = {};  // named relative to the repository they come from
   std::vector<EmptyObjects> objects = {};  // of the tensors' naming
   ChosenForms forms = {};                  // of the format's
@@ -77,8 +78,11 @@ struct RunFormat {
   // Every file of a checkpoint's directory, without a root around it. Errors: those of the format's
   // planner.
   Result<WritePlan> (*plan)(RunRequest request) = nullptr;
-  // Whether a checkpoint holds anything of an optimizer.
+  // Whether a checkpoint holds anything of an optimizer, by its keys.
   bool (*holds_run)(const CheckpointIndex& index) = nullptr;
+  // Whether it holds the groups of an optimizer that keeps nothing else, as SGD without momentum,
+  // where keys do not say so. Null: they always do.
+  bool (*holds_groups)(const CheckpointSource& source) = nullptr;
   // The checkpoint with a tensor for each parameter and moment, where it stores these in another
   // form; the source itself otherwise. Null: it always has. Errors: kUnsupported (it does not say
   // what belongs to which parameter), kMissing, kBadMetadata, and those of reading.
@@ -100,6 +104,8 @@ struct RunFormat {
   // Whether objects that are no part of a run, such as the state of its program's scheduler, go
   // along to a target of this format.
   bool carries_objects = false;
+  // Whether groups name frozen parameters, too (TrainingRun::frozen_of).
+  bool names_frozen = false;
   // Key of a trained weight's exact value, beside the weight, in one of the format's forms. Null:
   // the weight itself is exact.
   std::string (*main_weight_key)(std::string_view name, const ChosenForms& forms) = nullptr;

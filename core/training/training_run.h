@@ -61,6 +61,10 @@ struct ParamGroup {
 // Whether a member of a torch group says how an update is computed, and not what it is.
 [[nodiscard]] bool IsHowComputed(std::string_view member);
 
+// Whether it says which part of the update is computed by the CPU (Megatron-Core's
+// HybridDeviceOptimizer): a setting of the program that goes on, and perhaps a class of it.
+[[nodiscard]] bool IsWhereComputed(std::string_view member);
+
 // Whether they differ at most in whether their parameters are experts.
 [[nodiscard]] bool AreOneWithoutExperts(ParamGroup a, ParamGroup b);
 
@@ -95,6 +99,8 @@ struct TrainingRun {
   // `others_by_decay`, those are not named that follow from whether they decay.
   std::vector<std::pair<std::string, std::size_t>> group_of = {};
   bool others_by_decay = false;
+  // Parameters that the optimizer has in a group and keeps nothing for: they are frozen.
+  std::vector<std::pair<std::string, std::size_t>> frozen_of = {};
   std::uint64_t seed = 0;  // for the random states that Megatron requires
   // Each of these ranks needs its own random states.
   int tensor_ranks = 1;
@@ -113,6 +119,10 @@ struct TrainingRun {
 
   friend bool operator==(const TrainingRun&, const TrainingRun&) = default;
 };
+
+// An argument of ours: the first parameter of each group, in the order of the groups, where a
+// format stores groups by parameter. A scheduler of torch knows groups by their positions.
+inline constexpr std::string_view kGroupOrder = "ckptkit_group_order";
 
 // Null if the run has no argument of this name.
 [[nodiscard]] const layout::Value* FindArg(const TrainingRun& run, std::string_view name);
@@ -166,6 +176,11 @@ struct StoredRun : OptimizerTensors {
   // Whether Adam's weight decay is decoupled, as its groups say it; nothing: they do not.
   std::optional<bool> decouples_decay = {};
 };
+
+// Adam keeps moments of every parameter, and SGD those of groups with momentum. Errors: kMissing
+// (updates were made and none are there), kUnsupported (groups differ in it: a parameter without
+// one may be trained or frozen). REQUIRES: the groups say their updates.
+[[nodiscard]] Status CheckKeepsMoments(const StoredRun& stored);
 
 }  // namespace ckpt
 

@@ -17,6 +17,7 @@ template <typename Function>
 void ForEachEntry(const CheckpointIndex& index, const Function& function) {
   for (const Chunk& chunk : index.chunks()) function(chunk);
   for (const ObjectEntry& object : index.objects()) function(object);
+  for (const ObjectEntry& copy : index.object_copies()) function(copy);
 }
 
 }  // namespace

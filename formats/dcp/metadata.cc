@@ -139,7 +139,7 @@ class MetadataMerger {
   Status AddPart(MetadataPart& part);
   Status AddEntries(std::span<const Entry> same_key);
   Status AddTensor(std::span<const Entry> same_key);
-  void AddObject(const Entry& entry);
+  void AddObject(std::span<const Entry> same_key);
   // Why this entry is not a TensorStorageMetadata that can be used.
   Status Diagnose(const Entry& entry);
   // The item of (key, offset), as index numbers. `key` is the part's number of the entry's key.
@@ -234,7 +234,7 @@ Status MetadataMerger::AddEntries(std::span<const Entry> same_key) {
     return Error(ErrorKind::kBadMetadata, "a tensor in one file, an object in another")
         .Tensor(same_key[0].key);
   }
-  AddObject(same_key[0]);
+  AddObject(same_key);
   return OkStatus();
 }
 
@@ -337,18 +337,23 @@ Status MetadataMerger::AddTensor(std::span<const Entry> same_key) {
   return OkStatus();
 }
 
-void MetadataMerger::AddObject(const Entry& entry) {
-  const std::uint32_t key = maps_[entry.part].part->reducer().keys().Intern(entry.key);
-  Result<Chunk> item = FindItem(entry, key, kNoOffset);
-  if (!item.ok()) {
-    Report(std::move(item).status(), entry);
-    return;
+void MetadataMerger::AddObject(std::span<const Entry> same_key) {
+  bool is_added = false;
+  for (const Entry& entry : same_key) {
+    const std::uint32_t key = maps_[entry.part].part->reducer().keys().Intern(entry.key);
+    Result<Chunk> item = FindItem(entry, key, kNoOffset);
+    if (!item.ok()) {
+      Report(std::move(item).status(), entry);
+      continue;
+    }
+    ObjectEntry object = {.key = std::string(entry.key),
+                          .file = item->file,
+                          .encoding = item->encoding,
+                          .offset_bytes = item->offset_bytes,
+                          .size_bytes = item->size_bytes};
+    is_added ? index_.AddObjectCopy(std::move(object)) : index_.AddObject(std::move(object));
+    is_added = true;
   }
-  index_.AddObject({.key = std::string(entry.key),
-                    .file = item->file,
-                    .encoding = item->encoding,
-                    .offset_bytes = item->offset_bytes,
-                    .size_bytes = item->size_bytes});
 }
 
 }  // namespace
@@ -368,6 +373,7 @@ Result<MetadataExtras> ReadMetadata(std::span<const MetadataFile> files, IndexBu
     }
   }
   CKPT_RETURN_IF_ERROR(MetadataMerger(dims, index).AddAll(parts));
+  if (parts.size() > 1) index.SetRanksSavedAlone();
   for (Problem& warning : warnings) index.AddProblem(std::move(warning));
   index.AdoptDims(std::move(dims));
   return extras;

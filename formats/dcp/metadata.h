@@ -50,8 +50,9 @@ struct MetadataFile {
 };
 
 // Adds the tensors, objects, files and problems of a checkpoint to `index`. There is one file, or
-// one a rank where ranks saved without talking to each other; then equal chunks of several files
-// are replicas, and of equal objects the first counts.
+// one a rank where ranks saved without talking to each other (CheckpointIndex::ranks_saved_alone).
+// Then the same box of a tensor, or the same key of an object, in several files makes copies, and
+// those of the first file come first.
 //
 // Encodings are "torch_save", followed by "+<descriptor>" for each transform around it, the one to
 // undo first first: "torch_save+stream.zstd/1".

@@ -27,9 +27,11 @@ constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .path_of = &RunPath,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
+                            .holds_groups = &HoldsGroups,
                             .find_tensors = &FindTensors,
                             .read = &ReadRun,
-                            .carries_objects = true};
+                            .carries_objects = true,
+                            .names_frozen = true};
 
 }  // namespace
 
@@ -51,7 +53,7 @@ constinit const Format kFormat = {.name = kName,
                                   .elsewhere = &kFormatOfFile,
                                   .writes_copies = true,
                                   .options = kOptions,
-                                  .has_keys_of = &HoldsRun,
+                                  .has_keys_of = &HasKeysOf,
                                   .open = &dcp::OpenSource,
                                   .plan_weights = &PlanWeights,
                                   .run = &kRun,

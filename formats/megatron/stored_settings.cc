@@ -123,14 +123,18 @@ Status ReadOptimizer(const StoredSettings& stored, ParamGroup& group, StoredRun&
 
 // Whatever the group has beside the settings of `known`.
 Status ReadOthers(const StoredSettings& stored, const std::set<std::string, std::less<>>& known,
-                  ParamGroup& group, SettingNames& said) {
+                  ParamGroup& group, StoredRun& into) {
   for (const std::string& name : stored.Names()) {
     const bool is_understood = std::ranges::find(kUnderstood, name) != kUnderstood.end();
     if (is_understood || known.contains(name)) continue;
+    if (IsWhereComputed(name)) {
+      into.unread.push_back({stored.Where(name), 0});
+      continue;
+    }
     layout::Value value;
     CKPT_RETURN_IF_ERROR(stored.Read(name, value));
     if (IsDefault(name, value)) continue;
-    said.insert(fmt::format("{}{}", kOfGroups, name));
+    into.said.insert(fmt::format("{}{}", kOfGroups, name));
     group.others.emplace_back(name, std::move(value));
   }
   return OkStatus();
@@ -196,7 +200,8 @@ Status StoredSettings::Read(std::string_view name, layout::Value& into) const {
     if (items.ok() ? std::ranges::all_of(*items, &IsScalar) : IsScalar(value)) {
       return layout::ToValue(value);
     }
-    return Error(ErrorKind::kUnsupported, "a setting of the optimizer is no plain value");
+    return Error(ErrorKind::kUnsupported, "a setting of the optimizer is no plain value")
+        .Hint(std::string(kTakeWeightsAlone));
   });
 }
 
@@ -227,7 +232,7 @@ Status ReadTorchGroup(const StoredSettings& stored, ParamGroup& group, StoredRun
   }
   std::set<std::string, std::less<>> known;
   VisitOptimizer(std::as_const(group), NameEach{known});
-  return ReadOthers(stored, known, group, into.said);
+  return ReadOthers(stored, known, group, into);
 }
 
 Status ReadGroup(const StoredSettings& stored, ParamGroup& group, StoredRun& into) {
@@ -236,7 +241,7 @@ Status ReadGroup(const StoredSettings& stored, ParamGroup& group, StoredRun& int
   std::set<std::string, std::less<>> known;
   VisitGroup(std::as_const(group), NameEach{known});
   VisitOptimizer(std::as_const(group), NameEach{known});
-  return ReadOthers(stored, known, group, into.said);
+  return ReadOthers(stored, known, group, into);
 }
 
 Status ReadAddedSettings(const StoredSettings& stored, ParamGroup& group, SettingNames& said) {

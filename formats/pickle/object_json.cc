@@ -134,6 +134,7 @@ class ObjectRenderer {
     CKPT_RETURN_IF_ERROR(Render(node, 0));
     return std::move(out_);
   }
+  [[nodiscard]] bool hides_attributes() const { return hides_attributes_; }
 
  private:
   Status Render(NodeId node, int depth);
@@ -153,6 +154,7 @@ class ObjectRenderer {
   const Graph& graph_;
   const RenderOptions& options_;
   std::string out_;
+  bool hides_attributes_ = false;
   // Tensors and arrays that were rendered already, because a list may refer to one of them a
   // million times.
   std::unordered_map<NodeId, std::string> digested_;
@@ -270,6 +272,7 @@ Status ObjectRenderer::RenderCall(NodeId node, int depth) {
   if (const auto known = digested_.find(node); known != digested_.end()) return Put(known->second);
   const std::span<const NodeId> args = CallArgs(graph_, node);
   if (IsCallOf(graph_, node, "collections", "OrderedDict") && args.empty()) {
+    hides_attributes_ = hides_attributes_ || graph_.state(node) != kNoNode;
     return RenderPairs(R"({"$ordered_dict":[)", graph_.entries(node), depth);
   }
   if (IsCallOf(graph_, node, "torch", "Size") && args.size() == 1 &&
@@ -435,7 +438,9 @@ Result<RenderedObject> RenderObject(const Graph& graph, NodeId root, const std::
                                     const std::string& key, const RenderOptions& options) {
   RenderedObject object;
   object.type = PythonTypeName(graph, root);
-  CKPT_ASSIGN_OR_RETURN(object.json, RenderJson(graph, root, options));
+  ObjectRenderer renderer(graph, options);
+  CKPT_ASSIGN_OR_RETURN(object.json, renderer.Run(root));
+  object.hides_attributes = renderer.hides_attributes();
   object.warnings = WarnAboutCalls(graph, file, key);
   return object;
 }

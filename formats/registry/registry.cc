@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,6 +18,7 @@
 #include "formats/hf/format.h"
 #include "formats/mp_rank/format.h"
 #include "formats/registry/internal/detect.h"
+#include "formats/registry/internal/noting_storage.h"
 #include "formats/registry/locate.h"
 #include "formats/safetensors/format.h"
 #include "formats/torch_dist/format.h"
@@ -33,10 +36,16 @@ constexpr std::array<const Format*, 11> kFormats = {
     &dcp::kFormat,        &hf::kFormat,      &hdf5::kFormat,         &safetensors::kFormat,
     &verl::kFormat,       &mp_rank::kFormat, &torch_save::kFormat};
 
-// A source, and the storage that it reads through, if the source owns one.
+// A source, and the storages that it reads through.
 struct OwnedSource {
-  std::shared_ptr<Storage> storage;
+  std::shared_ptr<Storage> checked;  // null if nothing is compared
+  std::unique_ptr<NotingStorage> storage;
   std::unique_ptr<CheckpointSource> source;
+};
+
+struct ReadSource {
+  std::shared_ptr<const CheckpointSource> source;
+  std::set<std::string, std::less<>> read_files;
 };
 
 // The format itself, or the format built on it whose keys the checkpoint has.
@@ -50,18 +59,20 @@ const Format* FormatOfKeys(const Format* format, const CheckpointIndex& index) {
 
 // What is read is compared with `manifest`, unless it is null, as `late` says. Unless it is forced,
 // `format` becomes the one whose keys the checkpoint has.
-Result<std::shared_ptr<const CheckpointSource>> OpenSource(
-    Storage& storage, const Path& path, const std::shared_ptr<const Manifest>& manifest,
-    const std::shared_ptr<LateChecks>& late, bool is_forced, const Format*& format) {
+Result<ReadSource> OpenSource(Storage& storage, const Path& path,
+                              const std::shared_ptr<const Manifest>& manifest,
+                              const std::shared_ptr<LateChecks>& late, bool is_forced,
+                              const Format*& format) {
   const auto owned = std::make_shared<OwnedSource>();
   const auto index = std::make_shared<LateIndex>();
   if (manifest) {
     CKPT_ASSIGN_OR_RETURN(const Path directory, ManifestDirectory(storage, path));
     // The path before the names of its files; empty for a file in the working directory.
     const Path prefix = directory == path ? path : path.parent_path();
-    owned->storage = MakeCheckedStorage(storage, prefix, manifest, index, late);
+    owned->checked = MakeCheckedStorage(storage, prefix, manifest, index, late);
   }
-  Storage& used = manifest ? *owned->storage : storage;
+  owned->storage = std::make_unique<NotingStorage>(manifest ? *owned->checked : storage);
+  Storage& used = *owned->storage;
   CKPT_ASSIGN_OR_RETURN(owned->source, OpenAs(*format, used, path));
   const Format* const shown = is_forced ? format : FormatOfKeys(format, owned->source->index());
   if (shown != format && shown->complete != nullptr) {
@@ -69,7 +80,7 @@ Result<std::shared_ptr<const CheckpointSource>> OpenSource(
   }
   format = shown;
   index->Set(std::shared_ptr<const CheckpointIndex>(owned, &owned->source->index()));
-  return std::shared_ptr<const CheckpointSource>(owned, owned->source.get());
+  return ReadSource{.source = {owned, owned->source.get()}, .read_files = owned->storage->Finish()};
 }
 
 }  // namespace
@@ -117,16 +128,17 @@ Result<OpenedCheckpoint> OpenCheckpoint(Storage& storage, const Path& path,
     CKPT_ASSIGN_OR_RETURN(manifest, ReadManifest(storage, detected.path));
   }
   const auto late = manifest ? std::make_shared<LateChecks>() : nullptr;
-  CKPT_ASSIGN_OR_RETURN(
-      std::shared_ptr<const CheckpointSource> source,
-      OpenSource(storage, detected.path, manifest, late, forced != nullptr, detected.format));
+  CKPT_ASSIGN_OR_RETURN(ReadSource read, OpenSource(storage, detected.path, manifest, late,
+                                                    forced != nullptr, detected.format));
   return OpenedCheckpoint{.format = detected.format,
                           .path = std::move(detected.path),
-                          .source = std::move(source),
+                          .source = std::move(read.source),
                           .iteration = location.iteration,
                           .is_release = location.is_release,
                           .manifest = std::move(manifest),
-                          .late_checks = late};
+                          .late_checks = late,
+                          .directory = location.is_directory ? location.path : Path(),
+                          .read_files = std::move(read.read_files)};
 }
 
 }  // namespace ckpt

@@ -3,8 +3,10 @@
 #define CKPT_FORMATS_REGISTRY_REGISTRY_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +42,11 @@ struct OpenedCheckpoint {
   std::shared_ptr<const Manifest> manifest = nullptr;
   // When it does so; null if `manifest` is.
   std::shared_ptr<LateChecks> late_checks = nullptr;
+  // Whose files are the checkpoint, or lie beside it; empty if what was named is one file, beside
+  // which anything may lie.
+  Path directory = {};
+  // The paths of the files that were read to open it, whatever they hold.
+  std::set<std::string, std::less<>> read_files = {};
 };
 
 // Every format, in the order in which they are asked whether they recognise a place.

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "formats/torch_save/carried_object.h"
 #include "formats/torch_save/object_item.h"
 
 namespace ckpt {
@@ -24,7 +25,11 @@ const RunFormat* RunFormatOf(const OpenedCheckpoint& checkpoint) {
 // How the run in the checkpoint is stored; null if the checkpoint holds no run.
 const RunFormat* HeldRunFormat(const OpenedCheckpoint& checkpoint) {
   const RunFormat* const run = RunFormatOf(checkpoint);
-  return run != nullptr && run->holds_run(checkpoint.source->index()) ? run : nullptr;
+  if (run == nullptr) return nullptr;
+  const CheckpointSource& source = *checkpoint.source;
+  const bool is_held =
+      run->holds_run(source.index()) || (run->holds_groups != nullptr && run->holds_groups(source));
+  return is_held ? run : nullptr;
 }
 
 // "optimizer.state.0.exp_avg": torch's optimizers number the parameters, and say nothing of their
@@ -153,7 +158,9 @@ Result<PlannedCheckpoint> PlanEntriesOfRun(const Format& form, RunRequest of_run
   }
   if (form.run->path_of != nullptr && container.nested_keys != NestedKeys::kNone) {
     const auto add = [&](const std::string& key) {
-      EntryPath path = form.run->path_of(key, of_run.forms);
+      const auto carried = of_run.carried_paths.find(key);
+      EntryPath path = carried == of_run.carried_paths.end() ? form.run->path_of(key, of_run.forms)
+                                                             : carried->second;
       if (container.nested_keys == NestedKeys::kTexts) path = WithTextKeys(std::move(path));
       request.paths.emplace(key, std::move(path));
     };
@@ -168,6 +175,13 @@ Result<PlannedCheckpoint> PlanEntriesOfRun(const Format& form, RunRequest of_run
   CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned, PlanWeights(container, std::move(request)));
   planned.plan.packed = std::move(entries.packed);
   return planned;
+}
+
+Result<PickledObject> ReadAsPickle(const CheckpointSource& source, const ObjectEntry& object) {
+  CKPT_ASSIGN_OR_RETURN(std::optional<PickledObject> pickled, source.ReadPickled(object));
+  if (pickled) return *std::move(pickled);
+  CKPT_ASSIGN_OR_RETURN(RenderedObject text, source.ReadObject(object));
+  return torch_save::PickleCarried({.key = object.key, .json = std::move(text.json)});
 }
 
 }  // namespace ckpt

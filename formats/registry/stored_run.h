@@ -70,6 +70,10 @@ Result<StoredRun> ReadStoredRun(const OpenedCheckpoint& checkpoint,
 Result<PlannedCheckpoint> PlanEntriesOfRun(const Format& form, RunRequest of_run,
                                            const Format& container, WeightsRequest request);
 
+// An object as a pickle: the object itself, or, of a source that keeps texts, what its text says.
+// Errors: those of CheckpointSource::ReadPickled, ReadObject and torch_save::PickleCarried.
+Result<PickledObject> ReadAsPickle(const CheckpointSource& source, const ObjectEntry& object);
+
 }  // namespace ckpt
 
 #endif  // CKPT_FORMATS_REGISTRY_STORED_RUN_H_

@@ -29,7 +29,8 @@ bool LooksLikeHeader(ByteSpan head) {
 
 Result<std::optional<Path>> Recognise(const Place& place) {
   if (!place.is_directory) {
-    const bool is_ours = place.path.extension() == ".safetensors" || LooksLikeHeader(place.head);
+    const bool is_ours =
+        place.path.extension().string() == kFileSuffix || LooksLikeHeader(place.head);
     return is_ours ? std::optional(place.path) : std::nullopt;
   }
   return HoldsSafetensors(place.names) ? std::optional(place.path) : std::nullopt;
@@ -111,7 +112,7 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
 }
 
 bool HoldsSafetensors(const DirectoryNames& names) {
-  return names.HasSuffix(".safetensors") || names.HasSuffix(kIndexSuffix);
+  return names.HasSuffix(kFileSuffix) || names.HasSuffix(kIndexSuffix);
 }
 
 std::vector<ManifestShard> DescribeShards(const CheckpointSource& source) {
@@ -140,6 +141,7 @@ std::vector<SideText> TextsOfShards(std::span<const ManifestShard> shards) {
 constinit const Format kFormat = {.name = "safetensors",
                                   .assets_directory = {},
                                   .index_file = kIndexFileName,
+                                  .file_suffix = kFileSuffix,
                                   .directory_signs = "*.safetensors",
                                   .file_signs = "safetensors",
                                   .recognise = &Recognise,

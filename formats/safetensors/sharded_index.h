@@ -18,6 +18,8 @@ namespace ckpt::safetensors {
 inline constexpr std::string_view kSingleFileName = "model.safetensors";
 inline constexpr std::string_view kIndexFileName = "model.safetensors.index.json";
 inline constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
+// How names of files with tensors end.
+inline constexpr std::string_view kFileSuffix = ".safetensors";
 
 struct ShardedIndex {
   // Bytes of all tensors, as most writers count them; some write a number of elements here, so it

@@ -4,7 +4,9 @@
 #include <array>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -77,8 +79,23 @@ bool SetsElements(const Graph& graph, NodeId state) {
   return false;
 }
 
-// The innermost call: without parameters and subclasses around it.
-std::optional<Call> Unwrap(const Graph& graph, NodeId node) {
+void NameAttributes(const Graph& graph, NodeId state, std::vector<std::string>& names) {
+  if (graph.kind(state) == NodeKind::kTuple) {
+    for (const NodeId part : graph.items(state)) {
+      if (graph.kind(part) == NodeKind::kDict) NameAttributes(graph, part, names);
+    }
+  }
+  if (graph.kind(state) != NodeKind::kDict) return;
+  const std::span<const NodeId> items = graph.items(state);
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+    if (graph.kind(items[i]) == NodeKind::kText) names.emplace_back(graph.text(items[i]));
+  }
+}
+
+// The innermost call: without parameters and subclasses around it. `beside`, if it is not null,
+// gets what stands on these.
+std::optional<Call> Unwrap(const Graph& graph, NodeId node,
+                           std::vector<std::string>* beside = nullptr) {
   std::optional<Call> call = CallOf(graph, node);
   NodeId at = node;
   for (int i = 0; call && i < kMaxWrappers; ++i) {
@@ -88,7 +105,10 @@ std::optional<Call> Unwrap(const Graph& graph, NodeId node) {
     bool is_changed = call->is_changed;
     if (is_plain || graph.IsGlobal(function, "torch._utils", "_rebuild_parameter_with_state")) {
       if (args.empty()) return std::nullopt;
-      is_changed = is_changed || (args.size() > kStateArg && SetsElements(graph, args[kStateArg]));
+      if (args.size() > kStateArg) {
+        is_changed = is_changed || SetsElements(graph, args[kStateArg]);
+        if (beside != nullptr) NameAttributes(graph, args[kStateArg], *beside);
+      }
       at = args[0];
       call = CallOf(graph, at);
     } else if (graph.IsGlobal(function, "torch._tensor", "_rebuild_from_type_v2")) {
@@ -96,6 +116,11 @@ std::optional<Call> Unwrap(const Graph& graph, NodeId node) {
       is_changed = is_changed || (args.size() > kStateArg && SetsElements(graph, args[kStateArg]));
       const std::optional<DistributedTensor> distributed = DistributedTensorOf(graph, at);
       const bool is_whole = distributed && distributed->is_whole;
+      if (beside != nullptr && !is_whole) {
+        const std::string name = graph.QualifiedName(args[1]);
+        if (!name.starts_with("torch.")) beside->push_back("class " + name);
+        if (args.size() > kStateArg) NameAttributes(graph, args[kStateArg], *beside);
+      }
       call = is_whole ? CallOf(graph, distributed->local) : MakeCall(graph, args[0], args[2]);
     } else {
       return call;
@@ -275,6 +300,12 @@ TensorForm TensorFormOf(const Graph& graph, NodeId node) {
   // Malformed arguments are not decided here: RebuildTensor reports them.
   if (!storage) return TensorForm::kDense;
   return DTypeOf(graph, rebuild, *call, *storage) ? TensorForm::kDense : TensorForm::kOther;
+}
+
+std::vector<std::string> BesideElements(const Graph& graph, NodeId node) {
+  std::vector<std::string> beside;
+  Unwrap(graph, node, &beside);
+  return beside;
 }
 
 Result<RebuiltTensor> RebuildTensor(const TorchContainer& container, NodeId node) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/checkpoint/source.h"
@@ -27,6 +28,11 @@ enum class TensorForm : std::uint8_t {
 
 // Looks at the call alone, never at the container: cheap.
 [[nodiscard]] TensorForm TensorFormOf(const pickle::Graph& graph, pickle::NodeId node);
+
+// What Python keeps of a tensor besides its elements: a class that is not torch's, and the names of
+// attributes; empty for most tensors. REQUIRES: TensorFormOf(node) == kDense.
+[[nodiscard]] std::vector<std::string> BesideElements(const pickle::Graph& graph,
+                                                      pickle::NodeId node);
 
 struct RebuiltTensor {
   Dims shape;

@@ -111,6 +111,16 @@ Status TorchRepositorySource::BuildIndex(const safetensors::ShardedIndex* weight
       builder.AddObject(std::move(object));
     }
   }
+  for (FileId file = 0; file < files_.size(); ++file) {
+    for (ObjectEntry attribute : files_[file]->Attributes()) {
+      const auto is_it = [&](const ObjectEntry& known) { return known.key == attribute.key; };
+      if (std::ranges::any_of(attributes_, is_it)) continue;
+      attribute.encoding =
+          builder.AddEncoding(files_[file]->index().encodings()[attribute.encoding]);
+      attribute.file = file;
+      attributes_.push_back(std::move(attribute));
+    }
+  }
   // A damaged tensor is not missing.
   for (const auto& file : files_) {
     for (const Problem& problem : file->index().problems()) found.insert(problem.tensor);
@@ -137,6 +147,10 @@ Result<RenderedObject> TorchRepositorySource::ReadObject(const ObjectEntry& obje
 Result<std::optional<PickledObject>> TorchRepositorySource::ReadPickled(
     const ObjectEntry& object) const {
   return files_[object.file]->ReadPickled(object);
+}
+
+EntryPaths TorchRepositorySource::Paths() const {
+  return files_.size() == 1 ? files_.front()->Paths() : EntryPaths();
 }
 
 Status TorchRepositorySource::VerifyRest() const {

@@ -42,6 +42,9 @@ class TorchRepositorySource final : public CheckpointSource {
   [[nodiscard]] std::uint64_t HeldBytes(const ObjectEntry& object) const override {
     return files_[object.file]->HeldBytes(object);
   }
+  // Of the only file; entries of several files stand on top, as in a state dict.
+  [[nodiscard]] EntryPaths Paths() const override;
+  [[nodiscard]] std::vector<ObjectEntry> Attributes() const override { return attributes_; }
   Status VerifyRest() const override;
   Result<std::uint64_t> FileSize(FileId file) const override;
   [[nodiscard]] Protection protection() const override;
@@ -55,6 +58,7 @@ class TorchRepositorySource final : public CheckpointSource {
 
   std::vector<std::string> names_;                       // of the files, by FileId
   std::vector<std::unique_ptr<TorchSaveSource>> files_;  // by FileId
+  std::vector<ObjectEntry> attributes_;                  // of the first file that has one
   CheckpointIndex index_;
 };
 

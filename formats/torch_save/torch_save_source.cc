@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.h"
 #include "core/base/name_list.h"
 #include "core/base/units.h"
 #include "core/base/warning.h"
@@ -166,6 +167,10 @@ struct TorchSaveSource::Listing {
   std::unordered_set<std::string> seen;
   std::unordered_set<std::string> warned_of;  // calls for which a warning was given
   bool all_are_listed = true;                 // else there is an error for it
+  // Tensors with attributes or a class of their own; those of the first one.
+  std::uint64_t tensors_with_more = 0;
+  std::string first_with_more;
+  std::vector<std::string> beside;
 };
 
 Status TorchSaveSource::AddEntry(const NamedNode& named, Listing& listing) {
@@ -195,6 +200,14 @@ Status TorchSaveSource::AddEntry(const NamedNode& named, Listing& listing) {
     return OkStatus();
   }
   CKPT_RETURN_IF_ERROR(listing.sum.Add(*tensor));
+  if (std::vector<std::string> beside =
+          torch_save::BesideElements(container_.pickle.graph, named.node);
+      !beside.empty()) {
+    if (listing.tensors_with_more++ == 0) {
+      listing.first_with_more = named.key;
+      listing.beside = std::move(beside);
+    }
+  }
   const StorageExtent& storage = *tensor->storage;
   listing.builder.AddTensor(named.key, tensor->array.dtype, tensor->shape);
   listing.builder.AddChunk(WholeBox(tensor->shape), listing.file, listing.encoding,
@@ -219,6 +232,24 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
   }
 
   for (const NamedNode& named : found.list) CKPT_RETURN_IF_ERROR(AddEntry(named, listing));
+  if (listing.tensors_with_more > 0) {
+    Problem warning =
+        Warning(ErrorKind::kUnsupported,
+                "tensors have attributes or classes of their own, which a conversion leaves out",
+                container_.file->name(), listing.first_with_more);
+    warning.actual = NameSome(listing.beside);
+    if (const std::uint64_t others = listing.tensors_with_more - 1; others > 0) {
+      warning.actual += fmt::format("; {} more have some, too", Counted(others, "tensor"));
+    }
+    builder.AddProblem(std::move(warning));
+  }
+  for (const NamedNode& attribute : found.attributes) {
+    if (listing.seen.contains(attribute.key)) continue;
+    attributes_.push_back(
+        {.key = attribute.key, .file = listing.file, .encoding = listing.encoding});
+    objects_.emplace(attribute.key, attribute.node);
+    values_.insert(attribute.node);
+  }
   if (listing.all_are_listed) {
     const auto make = [&](const std::string& key) {
       return ObjectEntry{.key = key, .file = listing.file, .encoding = listing.encoding};

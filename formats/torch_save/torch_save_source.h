@@ -57,6 +57,7 @@ class TorchSaveSource final : public CheckpointSource {
   [[nodiscard]] std::uint64_t HeldBytes(const ObjectEntry& object) const override;
   [[nodiscard]] bool is_one_object() const override { return true; }
   [[nodiscard]] EntryPaths Paths() const override;
+  [[nodiscard]] std::vector<ObjectEntry> Attributes() const override { return attributes_; }
   Result<std::optional<PickledObject>> ReadPickled(const ObjectEntry& object) const override;
   // The keys of the pickled object that are text, if it is a dict.
   [[nodiscard]] std::vector<std::string> members() const;
@@ -107,6 +108,7 @@ class TorchSaveSource final : public CheckpointSource {
   CheckpointIndex index_;
   std::unordered_map<std::string, torch_save::RebuiltTensor> tensors_;
   std::unordered_map<std::string, pickle::NodeId> objects_;
+  std::vector<ObjectEntry> attributes_;                        // in objects_, but not in the index
   std::unordered_set<pickle::NodeId> values_;                  // objects that hold no tensors
   std::unordered_map<std::string, std::uint64_t> held_bytes_;  // by the keys of objects
   Storages held_;  // by objects: compared with their checksums when those are read

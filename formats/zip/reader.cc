@@ -110,6 +110,7 @@ Result<std::optional<std::uint64_t>> FindEnd(const Range& range) {
     const std::uint64_t size = std::min(window, range.length());
     CKPT_ASSIGN_OR_RETURN(const Bytes tail, range.Read(range.length() - size, size));
     bool has_signature_behind = false;
+    std::uint64_t bytes_behind = 0;
     // The search covers every place where a comment could be. A record that ends exactly with the
     // file is taken, whatever its numbers are.
     const std::uint64_t last = size - (size == kEndBytes ? kEndBytes : sizeof(kEndSignature));
@@ -119,10 +120,17 @@ Result<std::optional<std::uint64_t>> FindEnd(const Range& range) {
           at + kEndBytes <= size && at + kEndBytes + LoadLe<std::uint16_t>(&tail[at + 20]) == size;
       if (!ends_here) {
         has_signature_behind = true;
+        if (bytes_behind == 0 && at + kEndBytes < size) bytes_behind = size - at - kEndBytes;
         continue;
       }
       if (has_signature_behind) return range.Bad("two end records in the zip");
       return std::optional(range.length() - size + at);
+    }
+    if (bytes_behind > 0) {
+      return Error(ErrorKind::kUnsupported, "bytes follow the end of the zip")
+          .File(range.Describe())
+          .Actual(FormatByteSize(bytes_behind))
+          .Hint("cut them off: nothing says what they are");
     }
   }
   return std::optional<std::uint64_t>();

@@ -206,7 +206,7 @@ group.add("billion-tensors", "40 lists, each twice in the next, a tensor at the 
           refused("resource", "names more tensors than can be listed"))
 group.add("cycle-list", "a list that holds itself", beside(p.Raw(b"]q\0h\0a")), warned("resource", "contains itself", tensor="x"))
 group.add("cycle-dict", "a dict that holds itself",
-          pt(b"\x80\x02}q\0(" + p.enc("w") + p.enc(p.tensor()) + p.enc("me") + b"h\0u."), HARMLESS)
+          pt(b"\x80\x02}q\0(" + p.enc("w") + p.enc(p.tensor()) + p.enc("me") + b"h\0u."), warned("resource", "contains itself", tensor="me"))
 group.add("cycle-through-call", "an object whose state is itself",
           beside(p.Raw(p.enc(p.G("a", "B")) + b")\x81q\0h\0b")), HARMLESS)
 group.add("deep-lists", "a million lists, one in the other", pt(b"\x80\x02" + b"]" * 1000000 + b"a" * 999999 + b"."),

@@ -54,6 +54,7 @@ testing::StatedSource SourceOf(std::string_view text) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto source = ckpt::SourceOf(ckpt::AsText(std::as_bytes(std::span(data, size))));
   (void)ckpt::fsdp2::HoldsRun(source.index());
+  (void)ckpt::fsdp2::HoldsGroups(source);
   (void)ckpt::fsdp2::ReadArgs(source).ok();
   for (const auto detail : {ckpt::RunDetail::kToResume, ckpt::RunDetail::kWhole}) {
     (void)ckpt::fsdp2::ReadRun(source, detail).ok();

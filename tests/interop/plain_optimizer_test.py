@@ -1,4 +1,6 @@
 """What real Megatron-Core's optimizers that are not distributed save as torch_dist is a training state like any other."""
+import json
+
 import pytest
 import torch
 import transformers
@@ -15,7 +17,8 @@ CONFIGS = {
                                                moe_intermediate_size=32, tie_word_embeddings=False),
 }
 # Tensor, pipeline, virtual pipeline, expert and data-parallel ranks. Experts that are divided have an optimizer of their own.
-CASES = [("llama", "2,1,1,1,1"), ("llama", "1,1,1,1,1", "--fp32"), ("moe", "1,1,1,2,2"), ("llama", "1,1,1,1,1", "--sgd")]
+CASES = [("llama", "2,1,1,1,1"), ("llama", "1,1,1,1,1", "--fp32"), ("moe", "1,1,1,2,2"), ("llama", "1,1,1,1,1", "--sgd"),
+         ("llama", "1,1,1,1,1", "--sgd", "--no-momentum"), ("llama", "1,1,1,1,1", "--sgd", "--no-momentum", "--fp32")]
 # What has another name in fully_reshardable form.
 NAMES = {"fp32_param": "param"}
 # What torch's optimizers have of themselves if a group does not say it.
@@ -59,6 +62,8 @@ def test_every_value_arrives_and_comes_back(case, generation, published, core, t
     run = tmp_path / "run/core"
     want = load_tensors(run / "iter_0000007")
     moments = {"momentum_buffer"} if "--sgd" in options else {"exp_avg", "exp_avg_sq"}
+    if "--no-momentum" in options:
+        moments = set()
     assert {key.split(".")[2] for key in states(want)} == moments | ({"param"} if "--fp32" not in options else set())
     held = tmp_path / "run.h5"
     report = tools.convert("to-hdf5", run, held)
@@ -83,10 +88,39 @@ def test_every_value_arrives_and_comes_back(case, generation, published, core, t
             assert {name: mine[name] for name in said & set(mine)} == {name: real[name] for name in said & set(mine)}
             assert said - set(mine) <= DEFAULTS
             assert set(mine) - set(real) <= OURS | (set() if "--sgd" in options else {"bias_correction"})
-        if "--sgd" in options:  # torch's own goes on with them
+        if "--no-momentum" in options:  # whether it keeps exact weights or nothing at all
+            # Where weights are stored once, they are the exact ones.
+            other = back if "--fp32" in options or to == "torch_dist" else there
+            code, said, _ = tools.run("ckpt-inspect", "diff", run, other)
+            assert code == 0, said
+        elif "--sgd" in options:  # torch's own goes on with them
             weight = torch.nn.Parameter(torch.ones(2))
             optimizer = torch.optim.SGD([weight], lr=1.0)
             optimizer.load_state_dict({"state": {}, "param_groups": [group | {"params": [0]}]})
             weight.sum().backward()
             optimizer.step()
             assert optimizer.param_groups[0]["momentum"] == 0.9 and optimizer.state[weight]["momentum_buffer"].shape == (2,)
+
+
+def test_sgd_without_momentum_goes_on_under_fsdp2(published, core, tmp_path):
+    """Its groups are all that there is of the optimizer. Real FSDP2 takes them, in both forms, and in one file that torch.load opens."""
+    folder, hub = published("llama"), published("llama").parents[1] / "hf"
+    options = ("1,1,1,1,1", "plain", "--sequential", "--sgd", "--no-momentum", "--fp32")
+    tools.peer("2.15.0", "mp_rank_train.py", core(VERSIONS["0.19"]), folder, tmp_path / "run", *options)
+    (decayed, *_) = groups_of(tmp_path / "run/core")
+    jobs = []
+    for form in ("nested", "flattened"):
+        there = tmp_path / form
+        tools.convert("convert", tmp_path / "run/core", there, "--to", "dcp", "--naming", "fsdp2", "--optimizer-state-dict", form)
+        jobs.append(("load_sgd", str(hub), str(there), form, 0))
+    for (_, _, there, form, _), told in zip(jobs, tools.peer("2.15.0", "fsdp2_run.py", 2, json.dumps(jobs), timeout=900)):
+        want = {key: {"shape": s, "dtype": d, "sha256": h} for key, (s, d, h) in tools.described(there).items()}
+        assert told["state"] == want
+        rates = {value for key, value in told["objects"].items() if key.startswith("optim.") and key.endswith(".lr")}
+        assert rates == {decayed["lr"]}
+    tools.convert("convert", tmp_path / "run/core", tmp_path / "run.pt", "--to", "torch_save", "--naming", "fsdp2")
+    assert torch.load(tmp_path / "run.pt", weights_only=True)["optim"]["state"] == {}
+    saved = tmp_path / "theirs"
+    tools.peer("2.15.0", "fsdp2_run.py", 2, json.dumps([("sgd", str(hub), str(saved), "nested", 2)]), timeout=900)
+    code, _, said = tools.run("ckpt-convert", "convert", saved, tmp_path / "refused", "--to", "dcp", "--naming", "fsdp2", "--hf-assets", hub)
+    assert code != 0 and "nothing says how often the optimizer has updated" in said and "--weights-only" in said

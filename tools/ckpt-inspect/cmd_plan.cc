@@ -63,7 +63,15 @@ Result<trainer::ModelConfig> ReadModel(const OpenedCheckpoint& checkpoint, const
                         assets.empty() && args.contains("num_layers")
                             ? StoredModelShape(args)
                             : ModelSettings(weights.config));
-  return trainer::ReadStoredModel(settings);
+  Result<trainer::ModelConfig> model = trainer::ReadStoredModel(settings);
+  if (model.ok() || model.status().kind() != ErrorKind::kUsage) return model;
+  // Nobody gave these settings: they say what the checkpoint's model is.
+  std::vector<Problem> problems = model.status().problems();
+  for (Problem& problem : problems) {
+    problem.kind = ErrorKind::kUnsupported;
+    problem.message = fmt::format("ckpt-train does not compute this model: {}", problem.message);
+  }
+  return Status(std::move(problems));
 }
 
 // Where the run was is not looked at. Tensors of names that nobody knows are taken as they are
@@ -135,12 +143,19 @@ Sums AddUp(std::span<const train::RankLoad> loads) {
   return sums;
 }
 
-void PrintJson(std::span<const train::RankLoad> loads, bool has_moments,
+// What of a run is there.
+struct Parts {
+  bool has_moments = false;
+  std::size_t num_frozen = 0;  // parameters that the optimizer keeps nothing for
+};
+
+void PrintJson(std::span<const train::RankLoad> loads, const Parts& parts,
                const std::vector<Problem>& problems, Streams& streams) {
   const Sums sums = AddUp(loads);
   JsonWriter json(2);
   json.BeginObject();
-  json.Key("optimizer").Bool(has_moments);
+  json.Key("optimizer").Bool(parts.has_moments);
+  json.Key("frozen").Int(parts.num_frozen);
   json.Key("bytes").Int(sums.bytes);
   json.Key("reads").Int(sums.reads);
   json.Key("amplification").Double(sums.amplification());
@@ -160,7 +175,7 @@ void PrintJson(std::span<const train::RankLoad> loads, bool has_moments,
   streams.out.Write(json.Take() + "\n");
 }
 
-void PrintText(std::span<const train::RankLoad> loads, bool has_moments, Streams& streams) {
+void PrintText(std::span<const train::RankLoad> loads, const Parts& parts, Streams& streams) {
   using cli::Align;
   cli::Table table({{"RANK", Align::kRight},
                     {"BYTES", Align::kRight},
@@ -182,12 +197,16 @@ void PrintText(std::span<const train::RankLoad> loads, bool has_moments, Streams
   const Sums sums = AddUp(loads);
   streams.out.Write(fmt::format(
       "{} {} {}: {} in {}, amplification {:.3f}\n", Counted(loads.size(), "rank"),
-      loads.size() == 1 ? "loads" : "load", has_moments ? "weights and optimizer" : "weights",
+      loads.size() == 1 ? "loads" : "load", parts.has_moments ? "weights and optimizer" : "weights",
       FormatByteSize(sums.bytes), Counted(sums.reads, "read"), sums.amplification()));
   streams.out.Write(fmt::format("a rank at most: {} in {} of {}, {} of memory\n",
                                 FormatByteSize(sums.most.bytes), Counted(sums.most.reads, "read"),
                                 Counted(sums.most.files, "file"),
                                 FormatByteSize(sums.most.peak_memory)));
+  if (parts.num_frozen == 0) return;
+  streams.out.Write(fmt::format(
+      "{} {} frozen: the optimizer keeps nothing for {}\n", Counted(parts.num_frozen, "parameter"),
+      parts.num_frozen == 1 ? "is" : "are", parts.num_frozen == 1 ? "it" : "them"));
 }
 
 }  // namespace
@@ -212,14 +231,16 @@ Result<ExitCode> RunPlan(Storage& storage, const ListedCheckpoint& checkpoint,
     planned = plan();
   }
   CKPT_ASSIGN_OR_RETURN(const std::vector<train::RankLoad> loads, std::move(planned));
-  const bool has_moments = !loaded.state.moments.empty();
+  Parts parts = {.has_moments = !loaded.state.moments.empty()};
+  CKPT_ASSIGN_OR_RETURN(parts.num_frozen, train::CountFrozen(loaded.state.weights,
+                                                             loaded.state.moments, config.model));
   std::vector<Problem> problems = checkpoint.problems;
   for (const Problem& warning : loaded.warnings) {
     if (!options.common.json && !options.common.quiet) cli::PrintProblem(warning, streams);
     problems.push_back(warning);
   }
-  options.common.json ? PrintJson(loads, has_moments, problems, streams)
-                      : PrintText(loads, has_moments, streams);
+  options.common.json ? PrintJson(loads, parts, problems, streams)
+                      : PrintText(loads, parts, streams);
   return ExitCode::kDone;
 }
 

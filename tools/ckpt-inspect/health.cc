@@ -18,6 +18,7 @@ ListedCheckpoint ListProblems(OpenedCheckpoint checkpoint) {
   std::vector<bool> is_used(index.files().size(), false);
   for (const Chunk& chunk : index.chunks()) is_used[chunk.file] = true;
   for (const ObjectEntry& object : index.objects()) is_used[object.file] = true;
+  for (const ObjectEntry& copy : index.object_copies()) is_used[copy.file] = true;
   for (FileId file = 0; file < index.files().size(); ++file) {
     if (!is_used[file]) continue;
     const Result<std::uint64_t> size = source.FileSize(file);

@@ -24,12 +24,6 @@ std::optional<RenderedObject> Render(const CheckpointSource& source, const Objec
   return std::nullopt;
 }
 
-bool HoldsSame(const std::vector<HeldTensor>& a, const std::vector<HeldTensor>& b) {
-  return std::ranges::equal(a, b, [](const HeldTensor& x, const HeldTensor& y) {
-    return x.path == y.path && x.shape == y.shape && x.dtype == y.dtype && x.sha256 == y.sha256;
-  });
-}
-
 // What both sides hold of an object, or of a copy of it.
 struct Held {
   const ObjectEntry* a = nullptr;
@@ -68,7 +62,7 @@ ObjectDiff DiffObjects(const CheckpointSource& a, const CheckpointSource& b) {
       std::optional<RenderedObject> in_a = Render(a, *held.a, diff.unreadable);
       std::optional<RenderedObject> in_b = Render(b, *held.b, diff.unreadable);
       if (!in_a || !in_b) continue;
-      if (in_a->json == in_b->json && HoldsSame(in_a->held, in_b->held)) continue;
+      if (SayTheSame(*in_a, *in_b)) continue;
       diff.different.push_back({held.name, std::move(in_a->json), std::move(in_b->json)});
       break;  // the copies of what differs tell nothing else
     }

@@ -6,10 +6,15 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/units.h"
+#include "core/checkpoint/differing_copies.h"
 #include "core/exec/task_pool.h"
 
 namespace ckpt::inspect {
 namespace {
+
+// Of a thread that compares copies of a tensor: a buffer, and what is decoded.
+constexpr std::uint64_t kCompareBytes = 8 * kMiB;
 
 // Adds the problems of `status`, with the key filled in if the reader did not know it.
 void AddProblems(const Status& status, const std::string& key, std::vector<Problem>& problems) {
@@ -19,6 +24,12 @@ void AddProblems(const Status& status, const std::string& key, std::vector<Probl
   }
 }
 
+void AddDifferences(const Result<DifferingCopies>& compared, const std::string& key,
+                    std::vector<Problem>& problems) {
+  AddProblems(compared.status(), key, problems);
+  if (compared.ok() && !compared->empty()) problems.push_back(WarnOfCopies(*compared));
+}
+
 CheckedBytes CheckTensor(const CheckpointSource& source, const GlobalTensor& tensor) {
   CheckedBytes result;
   for (const Chunk& chunk : source.index().chunks(tensor)) {
@@ -26,19 +37,33 @@ CheckedBytes CheckTensor(const CheckpointSource& source, const GlobalTensor& ten
     AddProblems(located.status(), tensor.key, result.problems);
     if (located.ok()) result.checked_bytes += chunk.size_bytes;
   }
+  if (result.problems.empty()) {
+    AddDifferences(CompareCopies(source, tensor, kCompareBytes), tensor.key, result.problems);
+  }
   return result;
 }
 
-CheckedBytes CheckObject(const CheckpointSource& source, const ObjectEntry& object) {
-  CheckedBytes result;
+// Reads one object, or one copy of it. Returns whether that was possible.
+bool CheckItem(const CheckpointSource& source, const ObjectEntry& object, CheckedBytes& result) {
   const Result<RenderedObject> rendered = source.ReadObject(object);
   AddProblems(rendered.status(), object.key, result.problems);
-  if (!rendered.ok()) return result;
-  result.checked_bytes = object.size_bytes;
+  if (!rendered.ok()) return false;
+  result.checked_bytes += object.size_bytes;
   for (Problem warning : rendered->warnings) {
     if (warning.tensor.empty()) warning.tensor = object.key;
     result.problems.push_back(std::move(warning));
   }
+  return true;
+}
+
+CheckedBytes CheckObject(const CheckpointSource& source, const ObjectEntry& object) {
+  CheckedBytes result;
+  bool all_read = CheckItem(source, object, result);
+  if (!source.index().ranks_saved_alone()) return result;
+  for (const ObjectEntry& copy : source.index().copies(object)) {
+    all_read = CheckItem(source, copy, result) && all_read;
+  }
+  if (all_read) AddDifferences(CompareCopies(source, object), object.key, result.problems);
   return result;
 }
 
@@ -55,6 +80,9 @@ std::uint64_t StoredBytes(const CheckpointIndex& index) {
   std::uint64_t bytes = 0;
   for (const Chunk& chunk : index.chunks()) bytes += chunk.size_bytes;
   for (const ObjectEntry& object : index.objects()) bytes += object.size_bytes;
+  if (index.ranks_saved_alone()) {
+    for (const ObjectEntry& copy : index.object_copies()) bytes += copy.size_bytes;
+  }
   return bytes;
 }
 

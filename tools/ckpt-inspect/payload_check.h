@@ -15,9 +15,9 @@ struct CheckedBytes {
   std::vector<Problem> problems;    // first those of tensors, then those of objects
 };
 
-// Locates every chunk, which verifies its checksum if it has one, and parses every object. Tensors
-// with errors among `known` (those of the metadata) are left out: those errors already say that
-// they cannot be read.
+// Locates every chunk, which verifies its checksum if it has one, and parses every object. What
+// ranks that saved alone stored differently is a warning (CompareCopies). Tensors with errors among
+// `known` (those of the metadata) are left out: those errors already say that they cannot be read.
 CheckedBytes CheckPayload(const CheckpointSource& source, const std::vector<Problem>& known,
                           int threads, ProgressSink& progress);
 

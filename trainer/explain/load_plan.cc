@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -87,8 +88,7 @@ struct NamedModel {
   const ModelSource* model = nullptr;
   ModelView view;
   std::map<std::string_view, std::size_t> positions;  // into the view's tensors
-  bool has_buffers = false;
-  bool has_frozen = false;
+  bool is_weights = false;                            // otherwise what the optimizer keeps for them
 
   static Result<NamedModel> Of(const ModelSource& model, bool is_weights) {
     NamedModel named;
@@ -101,16 +101,19 @@ struct NamedModel {
     for (std::size_t t = 0; t < named.view.tensors.size(); ++t) {
       named.positions.emplace(named.view.tensors[t].key, t);
     }
-    named.has_buffers = is_weights;
-    named.has_frozen = is_weights;
+    named.is_weights = is_weights;
     return named;
   }
+
+  [[nodiscard]] bool Has(std::string_view name) const { return positions.contains(name); }
 
   // Errors: kMissing, kShapeMismatch.
   [[nodiscard]] Result<std::size_t> Find(const ParamSpec& spec) const {
     const auto found = positions.find(spec.name);
     if (found == positions.end()) {
-      return Error(ErrorKind::kMissing, "the checkpoint lacks a parameter of its model")
+      return Error(ErrorKind::kMissing,
+                   is_weights ? "the checkpoint lacks a parameter of its model"
+                              : "the optimizer keeps some of its values for a parameter, not all")
           .File(model->checkpoint->path.string())
           .Tensor(spec.name);
     }
@@ -300,32 +303,57 @@ struct ExpertRanks {
   std::vector<UnitSpec> units;
   ShardPlan plan;
   std::uint64_t held_bytes = 0;
-  // Of each model, unit and parameter: its position in the view, or kAbsent if the model has none.
+  // Of each unit, parameter and model: its position in the view, or kAbsent if the model has none.
   std::vector<std::vector<std::vector<std::size_t>>> positions;
 };
+
+// A checkpoint's settings may not say what is frozen: it is what the optimizer keeps nothing for,
+// while it keeps something for others.
+bool IsFrozen(std::span<const NamedModel> models, std::string_view name) {
+  const std::span<const NamedModel> moments = models.subspan(1);
+  return !moments.empty() &&
+         std::ranges::none_of(moments, [&](const NamedModel& moment) { return moment.Has(name); });
+}
+
+void FreezeAsStored(std::span<const NamedModel> models, std::vector<UnitSpec>& units) {
+  for (UnitSpec& unit : units) {
+    for (ParamSpec& spec : unit.params) {
+      if (IsFrozen(models, spec.name)) spec.trainable = false;
+    }
+  }
+}
+
+// The position of a parameter in the view of each model. One that several models lack is one error.
+// Errors: those of NamedModel::Find.
+Result<std::vector<std::size_t>> FindInAll(std::span<const NamedModel> models,
+                                           const ParamSpec& spec) {
+  std::vector<std::size_t> positions;
+  for (const NamedModel& model : models) {
+    positions.push_back(kAbsent);
+    if (!spec.trainable && !model.is_weights) continue;
+    CKPT_ASSIGN_OR_RETURN(positions.back(), model.Find(spec));
+  }
+  return positions;
+}
 
 Result<ExpertRanks> PlanExpertRanks(const TrainConfig& config, std::span<const NamedModel> models,
                                     const StoredUnits* stored, int expert) {
   ExpertRanks ranks;
   ranks.units = stored == nullptr ? trainer::ListTrainedUnits(config, expert)
                                   : stored->List(expert, config.mesh.expert_parallel);
+  FreezeAsStored(models, ranks.units);
   ranks.plan =
       trainer::PlanShards(ranks.units, Topology(config.mesh, expert), config.plan_options());
   ranks.held_bytes = trainer::PlanTrainingBytes(config.optimizer, ranks.plan).total();
   Status missing;
-  for (const NamedModel& model : models) {
-    auto& of_model = ranks.positions.emplace_back();
-    for (const UnitSpec& unit : ranks.units) {
-      auto& of_unit = of_model.emplace_back();
-      for (const ParamSpec& spec : unit.params) {
-        of_unit.push_back(kAbsent);
-        if (!spec.trainable && !model.has_frozen) continue;
-        const Result<std::size_t> position = model.Find(spec);
-        if (position.ok()) {
-          of_unit.back() = *position;
-        } else {
-          missing.Add(position.status());
-        }
+  for (const UnitSpec& unit : ranks.units) {
+    auto& of_unit = ranks.positions.emplace_back();
+    for (const ParamSpec& spec : unit.params) {
+      Result<std::vector<std::size_t>> positions = FindInAll(models, spec);
+      if (positions.ok()) {
+        of_unit.push_back(*std::move(positions));
+      } else {
+        missing.Add(std::move(positions).status());
       }
     }
   }
@@ -347,7 +375,7 @@ Status AddBuffers(const TrainConfig& config, std::span<const NamedModel> models,
   for (const trainer::ReplicatedBufferSpec& buffer : trainer::ListBuffers(config.model)) {
     const ParamSpec spec = {.name = buffer.name, .shape = buffer.shape};
     for (const NamedModel& model : models) {
-      if (!model.has_buffers) continue;
+      if (!model.is_weights) continue;
       CKPT_ASSIGN_OR_RETURN(const std::size_t position, model.Find(spec));
       const std::int64_t rows = spec.shape.empty() ? 1 : spec.shape[0];
       CKPT_RETURN_IF_ERROR(
@@ -368,10 +396,8 @@ class LoadedTensors {
       : weights_(&weights), are_loaded_(weights.view.tensors.size()) {}
 
   void Add(const ExpertRanks& ranks) {
-    for (const auto& of_unit : ranks.positions.front()) {
-      for (const std::size_t position : of_unit) {
-        if (position != kAbsent) are_loaded_[position] = true;
-      }
+    for (const auto& of_unit : ranks.positions) {
+      for (const auto& of_param : of_unit) are_loaded_[of_param.front()] = true;
     }
   }
 
@@ -444,7 +470,7 @@ Result<RankLoad> CountRank(const LoadInput& input, const ExpertRanks& shared, in
     for (const ParamPiece& piece : trainer::ListPieces(shared.units[unit], group)) {
       const auto param = static_cast<std::size_t>(piece.spec - shared.units[unit].params.data());
       for (std::size_t m = 0; m < input.models.size(); ++m) {
-        const std::size_t position = shared.positions[m][unit][param];
+        const std::size_t position = shared.positions[unit][param][m];
         if (position == kAbsent) continue;
         CKPT_RETURN_IF_ERROR(counter.Add(input.models[m], position, piece));
       }
@@ -512,6 +538,21 @@ Result<std::vector<RankLoad>> PlanLoad(const ModelSource& weights,
         loads[static_cast<std::size_t>(Representative(mesh, rank))];
   }
   return loads;
+}
+
+Result<std::size_t> CountFrozen(const ModelSource& weights, std::span<const ModelSource> moments,
+                                const trainer::ModelConfig& model) {
+  CKPT_ASSIGN_OR_RETURN(const std::vector<NamedModel> models, NameModels(weights, moments));
+  const ModelView& view = models.front().view;
+  std::set<std::string_view> frozen;
+  for (std::size_t t = 0; t < view.tensors.size(); ++t) {
+    const std::string& name = view.tensors[t].key;
+    if (!view.derived[t] && IsFrozen(models, name)) frozen.insert(name);
+  }
+  for (const trainer::ReplicatedBufferSpec& buffer : trainer::ListBuffers(model)) {
+    frozen.erase(buffer.name);
+  }
+  return frozen.size();
 }
 
 }  // namespace ckpt::train

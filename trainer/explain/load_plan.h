@@ -2,6 +2,7 @@
 #ifndef CKPT_TRAINER_EXPLAIN_LOAD_PLAN_H_
 #define CKPT_TRAINER_EXPLAIN_LOAD_PLAN_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <stop_token>
@@ -44,17 +45,25 @@ struct LoadPlanOptions {
 // and a chunk that takes less than its elements as read whole. Headers of stored items and
 // the blocks around a read that a manifest is compared with are not counted.
 //
-// `weights` is what LoadState reads first, `moments` are what the optimizer keeps, if any.
+// `weights` is what LoadState reads first, `moments` are what the optimizer keeps, if any. A
+// parameter that these keep nothing for is frozen: its weight is read, and no memory for training
+// it is counted.
 //
 // Errors: those of ValidateMesh and ViewModel; kUsage (experts are to be divided, and no table says
 // which tensors they are); kMissing and kShapeMismatch (a parameter of the model is not in the
-// checkpoint, or has another shape), kUnsupported (the model lacks a tensor of the checkpoint),
-// kResource (a tensor too large for so many ranks), kCoverage, kCancelled.
+// checkpoint, or has another shape, or only some of its moments are there), kUnsupported (the model
+// lacks a tensor of the checkpoint), kResource (a tensor too large for so many ranks), kCoverage,
+// kCancelled.
 // Cost: that of every piece of every rank that differs from the others; reads nothing.
 Result<std::vector<RankLoad>> PlanLoad(const ModelSource& weights,
                                        std::span<const ModelSource> moments,
                                        const trainer::TrainConfig& config,
                                        const LoadPlanOptions& options);
+
+// How many parameters are frozen in the checkpoint: `moments` have nothing for them, and something
+// for others. Buffers of `model` are no parameters. Errors: those of ViewModel.
+Result<std::size_t> CountFrozen(const ModelSource& weights, std::span<const ModelSource> moments,
+                                const trainer::ModelConfig& model);
 
 }  // namespace ckpt::train
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,15 +20,70 @@
 namespace ckpt {
 namespace {
 
-// Files of the repository that are not carried to the target and hold no weights of the model. If
-// the configuration is from another directory, the files there are not part of the source.
-std::vector<LeftOutEntry> LeftOutFiles(const ModelSource& model, std::vector<LeftOutEntry> files) {
-  const bool is_own = model.checkpoint->format->assets_directory.empty() &&
-                      CanonicalPath(model.assets) == CanonicalPath(model.checkpoint->path);
-  if (!is_own) return {};
-  const std::span<const std::string> read = model.source().index().files();
+// Why a published file beside the checkpoint is not taken along.
+std::string WhyNotCarried(const ModelSource& model) {
+  return model.assets.empty() ? "goes along only where a config.json is"
+                              : "side files are taken from " + model.assets.string();
+}
+
+// All files of the checkpoint's directory, as if none of them were carried.
+Result<std::vector<LeftOutEntry>> ListBeside(Storage& storage, const ModelSource& model) {
+  const Path& directory = model.checkpoint->directory;
+  CKPT_ASSIGN_OR_RETURN(SideFiles files, ListSideFiles(storage, directory));
+  for (std::string& name : files.carried) {
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / name));
+    files.left_out.push_back({std::move(name), stat.size_bytes, WhyNotCarried(model)});
+  }
+  std::ranges::sort(files.left_out, {}, &LeftOutEntry::key);
+  return std::move(files.left_out);
+}
+
+// How the names of files below the checkpoint's directory begin where only side files are.
+std::vector<std::string> PrefixesOfAssets(const ModelSource& model) {
+  std::vector<std::string> prefixes;
+  const std::string_view usual = model.checkpoint->format->assets_directory;
+  if (!usual.empty()) prefixes.push_back(fmt::format("{}/", usual));
+  if (model.assets.empty()) return prefixes;
+  const Path directory = CanonicalPath(model.checkpoint->directory);
+  const Path assets = CanonicalPath(model.assets);
+  if (IsWithin(assets, directory)) {
+    prefixes.push_back(assets.lexically_relative(directory).string() + "/");
+  }
+  return prefixes;
+}
+
+// Files of the checkpoint's directory that nobody reads, and that are not carried to the target.
+// `of_assets` are those of the place that side files are taken from. If that is another one, they
+// are not part of the source.
+Result<std::vector<LeftOutEntry>> LeftOutFiles(Storage& storage, const ModelSource& model,
+                                               std::vector<LeftOutEntry> of_assets,
+                                               const std::vector<WriteCopy>& tokenizer) {
+  const OpenedCheckpoint& checkpoint = *model.checkpoint;
+  const Path& directory = checkpoint.directory;
+  std::vector<LeftOutEntry> files;
+  if (directory.empty()) return files;
+  if (!model.assets.empty() && CanonicalPath(model.assets) == CanonicalPath(directory)) {
+    files = std::move(of_assets);
+  } else {
+    CKPT_ASSIGN_OR_RETURN(files, ListBeside(storage, model));
+    // A reader has warned of what an earlier save left there.
+    std::set<std::string_view> told;
+    for (const Problem& problem : model.source().index().problems()) told.insert(problem.file);
+    std::erase_if(files, [&](const LeftOutEntry& file) {
+      return told.contains(file.key) || told.contains((directory / file.key).string());
+    });
+  }
+  const std::span<const std::string> named = model.source().index().files();
+  const std::set<std::string_view> own(named.begin(), named.end());
+  const std::vector<std::string> assets = PrefixesOfAssets(model);
   std::erase_if(files, [&](const LeftOutEntry& file) {
-    return std::find(read.begin(), read.end(), file.key) != read.end();
+    const Path path = directory / file.key;
+    const bool is_of_assets = std::ranges::any_of(
+        assets, [&](const std::string& prefix) { return file.key.starts_with(prefix); });
+    // Where ranks write files, one without data writes an empty one.
+    return file.bytes == 0 || is_of_assets || own.contains(file.key) ||
+           checkpoint.read_files.contains(path.string()) ||
+           std::ranges::find(tokenizer, path, &WriteCopy::from) != tokenizer.end();
   });
   return files;
 }
@@ -63,13 +119,26 @@ Status AddSideFiles(Storage& storage, const Format& target, PreparedConversion& 
   const ModelSource& model = prepared.model;
   CKPT_ASSIGN_OR_RETURN(std::vector<WriteCopy> tokenizer,
                         ListTokenizer(storage, *model.checkpoint));
+  SideFiles files;
+  if (!model.assets.empty()) {
+    CKPT_ASSIGN_OR_RETURN(files, ListSideFiles(storage, model.assets));
+    CKPT_RETURN_IF_ERROR(CheckFetched(storage, model.assets, files.carried));
+  }
+  Result<std::vector<LeftOutEntry>> left_out =
+      LeftOutFiles(storage, model, std::move(files.left_out), tokenizer);
+  if (left_out.ok()) {
+    prepared.left_out_files = *std::move(left_out);
+  } else {
+    // The target is the same without them.
+    Problem warning = left_out.status().first();
+    warning.severity = Severity::kWarning;
+    warning.message = "what lies beside the checkpoint is not listed: " + warning.message;
+    prepared.warnings.push_back(std::move(warning));
+  }
   if (model.assets.empty()) {
     request.side_files = std::move(tokenizer);
     return OkStatus();
   }
-  CKPT_ASSIGN_OR_RETURN(SideFiles files, ListSideFiles(storage, model.assets));
-  CKPT_RETURN_IF_ERROR(CheckFetched(storage, model.assets, files.carried));
-  prepared.left_out_files = LeftOutFiles(model, std::move(files.left_out));
   CarryOptions options = {.target = &target};
   const bool was_cast =
       prepared.origin.choices.contains("cast") || prepared.origin.choices.contains("decoded");

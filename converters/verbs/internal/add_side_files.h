@@ -18,8 +18,8 @@ namespace ckpt {
 // The type that most of the weights have: what a configuration says of all of them.
 [[nodiscard]] DType MainDtype(const std::vector<TargetTensor>& tensors);
 
-// The files that are copied with the weights. Fills in `left_out_files`. Errors: those of
-// ListSideFiles, CheckFetched and CarrySideFiles.
+// The files that are copied with the weights. Fills in `left_out_files`; that they cannot be listed
+// is a warning. Errors: those of ListSideFiles, CheckFetched and CarrySideFiles.
 Status AddSideFiles(Storage& storage, const Format& target, PreparedConversion& prepared,
                     WeightsRequest& request);
 

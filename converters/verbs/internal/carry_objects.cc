@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "core/base/warning.h"
 #include "core/base/wildcard.h"
 #include "core/checkpoint/entry_paths.h"
+#include "core/json/json_reader.h"
 #include "core/json/json_writer.h"
 
 namespace ckpt {
@@ -32,12 +35,17 @@ std::set<std::string> WhyTensorsStayBehind(const ModelSource& model) {
   return whys;
 }
 
+Status ShowsAll(const RenderedObject& object) {
+  if (!object.hides_attributes) return OkStatus();
+  return Error(ErrorKind::kUnsupported, "a mapping in it has attributes, which no text shows");
+}
+
 // Whether the target can hold the object, by its text or else itself: a text names tensors and
 // instances of many classes, and does not say what they hold.
 Status FitObject(const Format& target, const CheckpointSource& source, const ObjectEntry& object,
-                 CarriedObject& carried) {
+                 const Status& text_shows_all, CarriedObject& carried) {
   if (target.check_object == nullptr) return OkStatus();
-  Status by_text = target.check_object(carried);
+  Status by_text = text_shows_all.ok() ? target.check_object(carried) : text_shows_all;
   if (by_text.ok()) return by_text;
   Result<std::optional<PickledObject>> pickled = source.ReadPickled(object);
   if (!pickled.ok()) return std::move(pickled).status();
@@ -62,6 +70,50 @@ const LeftOutEntry* FindRenamedInVain(const std::string& from, const ModelSource
     ++left_out;
   }
   return left_out == std::ranges::count_if(index.objects(), matches) ? first : nullptr;
+}
+
+// Reads the object of `carried`. Errors: of reading it, and those of FitObject.
+Status FitRead(const Format& target, const CheckpointSource& source, const ObjectEntry& object,
+               CarriedObject& carried) {
+  CKPT_ASSIGN_OR_RETURN(RenderedObject rendered, source.ReadObject(object));
+  carried.type = std::move(rendered.type);
+  carried.json = std::move(rendered.json);
+  return FitObject(target, source, object, ShowsAll(rendered), carried);
+}
+
+// Whether it is the `_metadata` of modules that are all of the first version. Where nothing is
+// said, a module of torch takes its entries for those of its first version.
+Result<bool> SaysNothing(const CheckpointSource& source, const ObjectEntry& attribute) {
+  if (attribute.key != "_metadata" && !attribute.key.ends_with("._metadata")) return false;
+  CKPT_ASSIGN_OR_RETURN(const RenderedObject read, source.ReadObject(attribute));
+  CKPT_ASSIGN_OR_RETURN(const JsonDocument json, JsonDocument::Parse(read.json, attribute.key));
+  const Result<JsonCursor> modules = json.root().At("$ordered_dict");
+  if (!modules.ok()) return false;
+  CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> pairs, modules->Items());
+  for (const JsonCursor& pair : pairs) {
+    CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> parts, pair.Items());
+    if (parts.size() != 2 || parts[1].kind() != JsonKind::kObject) return false;
+    CKPT_ASSIGN_OR_RETURN(const auto members, parts[1].Members());
+    if (members.size() != 1 || members.front().first != "version") return false;
+    const Result<std::int64_t> version = members.front().second.Int64();
+    if (!version.ok() || *version != 1) return false;
+  }
+  return true;
+}
+
+// Whether the target has all tensors under their old names, and an entry of the mapping to which
+// the attribute at `place` belongs, where it stood.
+bool KeepsMapping(const EntryPath& place, const CheckpointIndex& index,
+                  const WeightsRequest& request) {
+  const auto is_new = [&](const TargetTensor& tensor) {
+    return index.FindTensor(tensor.key) == nullptr;
+  };
+  if (std::ranges::any_of(request.tensors, is_new)) return false;
+  if (place.size() == 1) return true;
+  const std::span<const PathStep> mapping = std::span(place).first(place.size() - 1);
+  return std::ranges::any_of(request.paths, [&](const auto& entry) {
+    return std::ranges::mismatch(mapping, entry.second).in1 == mapping.end();
+  });
 }
 
 }  // namespace
@@ -98,15 +150,16 @@ Status CarryObjects(const Format& target, const OpenModelOptions& options, Model
       continue;
     }
     CKPT_ASSIGN_OR_RETURN(RenderedObject rendered, std::move(read));
+    const Status shows_all = ShowsAll(rendered);
     CarriedObject carried = {.key = *key,
                              .type = std::move(rendered.type),
                              .json = std::move(rendered.json),
                              .numbers = std::move(rendered.numbers)};
-    Status fits = FitObject(target, model.source(), object, carried);
+    Status fits = FitObject(target, model.source(), object, shows_all, carried);
     if (!fits.ok() && IsOfSystem(fits.first().kind)) return fits;
     if (fits.ok()) {
       if (target.check_text != nullptr) {
-        const Status says_all = target.check_text(carried);
+        const Status says_all = shows_all.ok() ? target.check_text(carried) : shows_all;
         if (!says_all.ok()) reasons[object.key] = "as a text alone: " + says_all.first().message;
       }
       request.carried_objects.push_back(std::move(carried));
@@ -178,6 +231,45 @@ void KeepPaths(const Format& target, const OpenModelOptions& options, PreparedCo
       Warning(ErrorKind::kUnsupported,
               "keys of the nested object are the same as text, so the target is one flat mapping",
               model.checkpoint->path.string()));
+}
+
+void KeepCarriedPaths(const CheckpointSource& source, RunRequest& request) {
+  if (request.carried.empty()) return;
+  const EntryPaths known = source.Paths();
+  for (const PickledEntry& object : request.carried) {
+    const auto path = known.find(object.key);
+    if (path != known.end()) request.carried_paths.insert(*path);
+  }
+}
+
+Status CarryAttributes(const Format& target, ModelSource& model, WeightsRequest& request) {
+  const CheckpointSource& source = model.source();
+  const std::vector<ObjectEntry> attributes = source.Attributes();
+  if (attributes.empty()) return OkStatus();
+  const EntryPaths places = source.Paths();
+  for (const ObjectEntry& attribute : attributes) {
+    const auto place = places.find(attribute.key);
+    std::string why;
+    if (!target.keeps_attributes) {
+      why = fmt::format("{} keeps nothing beside the values of a mapping", target.name);
+    } else if (place == places.end() || !KeepsMapping(place->second, source.index(), request)) {
+      why = "it tells of tensors where they stood under their old names";
+    } else {
+      CarriedObject carried = {.key = attribute.key};
+      Status fits = FitRead(target, source, attribute, carried);
+      if (!fits.ok() && IsOfSystem(fits.first().kind)) return fits;
+      if (fits.ok()) {
+        request.paths.emplace(attribute.key, place->second);
+        request.carried_objects.push_back(std::move(carried));
+        continue;
+      }
+      why = fits.first().message;
+    }
+    CKPT_ASSIGN_OR_RETURN(const bool says_nothing, SaysNothing(source, attribute));
+    if (says_nothing) continue;
+    model.left_out.push_back({attribute.key, StoredBytes(source, attribute), std::move(why)});
+  }
+  return OkStatus();
 }
 
 }  // namespace ckpt

@@ -8,6 +8,7 @@
 #include "converters/verbs/convert.h"
 #include "converters/verbs/model_source.h"
 #include "core/base/result.h"
+#include "core/training/run_format.h"
 #include "formats/format.h"
 #include "formats/weights_request.h"
 
@@ -31,6 +32,13 @@ Status CheckRenamedObjects(const OpenModelOptions& options, const ModelSource& m
 // on top. If they make no one object, this is not kept, and a warning says so.
 void KeepPaths(const Format& target, const OpenModelOptions& options, PreparedConversion& prepared,
                WeightsRequest& request);
+
+// Where the objects that go along with a run stood in the source.
+void KeepCarriedPaths(const CheckpointSource& source, RunRequest& request);
+
+// Takes the source's attributes (CheckpointSource::Attributes) along with their mappings, or lists
+// them as left out. Call it after KeepPaths. Errors: those of reading one.
+Status CarryAttributes(const Format& target, ModelSource& model, WeightsRequest& request);
 
 }  // namespace ckpt
 

@@ -233,27 +233,20 @@ bool NamesParameters(const TrainingRun& run) {
   return !run.group_of.empty() && !run.others_by_decay;
 }
 
-// Tensors of which every one is in a group on either side: a moment that both have, or the weights
-// of optimizers that keep nothing. In the form of the side that names its groups' parameters. Where
-// none does, shapes tell them apart, and do so best where layers are tensors of their own.
+// Tensors of which every one is in a group on either side. In the form of the side that names its
+// groups' parameters. Where none does, shapes tell them apart, and do so best where layers are
+// tensors of their own.
 Result<std::vector<TensorPair>> PairGrouped(const RunSide& a, const RunSide& b) {
-  const ModelSource* of_a = &a.weights;
-  const ModelSource* of_b = &b.weights;
-  for (std::size_t m = 0; m < a.state.moments.size(); ++m) {
-    const auto other = FindMoment(b.state, a.state.moment_names[m]);
-    if (!other) continue;
-    of_a = &a.state.moments[m];
-    of_b = &b.state.moments[*other];
-    break;
-  }
+  const ModelSource& of_a = a.state.updated;
+  const ModelSource& of_b = b.state.updated;
   const bool a_names = NamesParameters(a.state.run);
   const bool b_names = NamesParameters(b.state.run);
-  const bool has_more = of_b->match.positions.size() > of_a->match.positions.size();
+  const bool has_more = of_b.match.positions.size() > of_a.match.positions.size();
   if (a_names == b_names ? !has_more : a_names) {
-    CKPT_ASSIGN_OR_RETURN(ModelPairs paired, PairModels(*of_a, *of_b));
+    CKPT_ASSIGN_OR_RETURN(ModelPairs paired, PairModels(of_a, of_b));
     return std::move(paired.weights);
   }
-  CKPT_ASSIGN_OR_RETURN(ModelPairs paired, PairModels(*of_b, *of_a));
+  CKPT_ASSIGN_OR_RETURN(ModelPairs paired, PairModels(of_b, of_a));
   for (TensorPair& pair : paired.weights) std::swap(pair.a, pair.b);
   return std::move(paired.weights);
 }

@@ -26,8 +26,9 @@ namespace ckpt {
 namespace {
 
 // A model under the target's names.
-Result<ModelView> ViewLike(const ModelView& like, const ModelSource& model) {
-  return ViewModel(model, like.layout.naming, like.layout.choices);
+Result<ModelView> ViewLike(const ModelView& like, const ModelSource& model,
+                           MixedDtypes mixed = MixedDtypes::kRefuse) {
+  return ViewModel(model, like.layout.naming, like.layout.choices, mixed);
 }
 
 std::string NameOf(const ModelView& view, const TargetTensor& tensor) {
@@ -53,30 +54,52 @@ std::vector<std::pair<std::string, std::size_t>> WeightsIn(const ModelView& view
   return weights;
 }
 
-// Every trained parameter of the target, and its position in `groups`.
-Result<std::vector<std::pair<std::string, std::size_t>>> GroupParameters(
-    const TrainingState& state, const OptimizerGroups& groups, const Format& target,
-    const ModelView& view) {
-  std::map<std::string_view, std::size_t> position_of;
-  for (std::size_t t = 0; t < view.tensors.size(); ++t) position_of[view.tensors[t].key] = t;
-  std::vector<std::pair<std::string, std::size_t>> group_of;
+// The parameters of the target that the optimizer updates, by name, and what they are made of
+// (TrainingState::updated).
+Result<std::map<std::string, TensorRecipe>> UpdatedLike(const ModelView& like,
+                                                        const TrainingState& state) {
+  CKPT_ASSIGN_OR_RETURN(ModelView updated, ViewLike(like, state.updated, MixedDtypes::kWiden));
+  std::map<std::string, TensorRecipe> recipe_of;
+  for (std::size_t t = 0; t < updated.tensors.size(); ++t) {
+    if (updated.derived[t]) continue;
+    recipe_of.emplace(NameOf(updated, updated.tensors[t]), std::move(updated.recipes[t]));
+  }
+  return recipe_of;
+}
+
+// Fills in the parameters of the target, trained and frozen, and their positions in `groups`.
+Status GroupParameters(const TrainingState& state, const OptimizerGroups& groups,
+                       const Format& target, const ModelView& view, TrainingRun& run) {
+  CKPT_ASSIGN_OR_RETURN(const auto recipe_of, UpdatedLike(view, state));
+  run.group_of.clear();
+  run.frozen_of.clear();
   Status unknown;
   for (const auto& [name, t] : WeightsIn(view, target)) {
-    std::size_t moment = t;
-    if (!state.moments.empty()) {
-      const auto found = position_of.find(target.run->moment_key(name, state.moment_names.front()));
-      if (found == position_of.end()) continue;
-      moment = found->second;
+    const auto updated = recipe_of.find(name);
+    if (updated == recipe_of.end()) {
+      const std::optional<std::size_t> frozen = groups.FindFrozen(view.recipes[t]);
+      if (frozen) run.frozen_of.emplace_back(name, *frozen);
+      continue;
     }
-    Result<std::optional<std::size_t>> group = groups.Find(view.tensors[t], view.recipes[moment]);
+    Result<std::optional<std::size_t>> group = groups.Find(view.tensors[t], updated->second);
     if (!group.ok()) {
       unknown.Add(std::move(group).status());
     } else if (*group) {
-      group_of.emplace_back(name, **group);
+      run.group_of.emplace_back(name, **group);
     }
   }
-  if (!unknown.ok()) return unknown;
-  return group_of;
+  return unknown;
+}
+
+// Where the groups of the target name trained parameters alone.
+void LeaveFrozenOut(const TrainingState& state, const Format& target, TrainingRun& run,
+                    std::vector<LeftOutEntry>& left_out) {
+  if (target.run->names_frozen) return;
+  run.frozen_of.clear();
+  for (const auto& [name, group] : state.run.frozen_of) {
+    left_out.push_back({"settings of the optimizer for " + name, 0,
+                        fmt::format("it is frozen, and {} has no place for them", target.name)});
+  }
 }
 
 // Where the format does not store groups.
@@ -177,23 +200,22 @@ Status DescribeModel(const TrainingState& state, const ModelView& view, Training
 Status AddOptimizer(const TrainingState& state, const Format& target, const ChosenForms& forms,
                     ModelView& view) {
   const RunFormat& run = *target.run;
-  std::set<std::string> trained;
   std::vector<std::pair<TargetTensor, TensorRecipe>> moments;
   for (std::size_t m = 0; m < state.moments.size(); ++m) {
     CKPT_ASSIGN_OR_RETURN(ModelView moment, ViewLike(view, state.moments[m]));
     for (std::size_t t = 0; t < moment.tensors.size(); ++t) {
       if (moment.derived[t]) continue;
       const std::string name = NameOf(moment, moment.tensors[t]);
-      trained.insert(name);
       moment.tensors[t].key = run.moment_key(name, state.moment_names[m]);
       moments.emplace_back(std::move(moment.tensors[t]), std::move(moment.recipes[t]));
     }
   }
   if (run.main_weight_key != nullptr) {
+    CKPT_ASSIGN_OR_RETURN(const auto updated, UpdatedLike(view, state));
     CKPT_ASSIGN_OR_RETURN(ModelView main, ViewLike(view, state.weights));
     for (std::size_t t = 0; t < main.tensors.size(); ++t) {
       const std::string name = NameOf(main, main.tensors[t]);
-      if (!trained.contains(name)) continue;
+      if (!updated.contains(name)) continue;
       main.tensors[t].key = run.main_weight_key(name, forms);
       Append(std::move(main.tensors[t]), std::move(main.recipes[t]), view);
     }
@@ -227,7 +249,8 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
       const OptimizerGroups groups,
       OptimizerGroups::Of(state, keeps_groups ? EqualGroups::kApart : EqualGroups::kOne));
   run.groups = groups.groups();
-  CKPT_ASSIGN_OR_RETURN(run.group_of, GroupParameters(state, groups, target, view));
+  CKPT_RETURN_IF_ERROR(GroupParameters(state, groups, target, view, run));
+  LeaveFrozenOut(state, target, run, left_out);
   run.others_by_decay = false;
   if (target.run->forget_groups != nullptr) {
     CKPT_RETURN_IF_ERROR(groups.are_all_named() ? CheckReadersTell(state, run, target, view)
@@ -291,13 +314,13 @@ Result<std::vector<PickledEntry>> CarryObjects(const TrainingState& state, const
   for (const ObjectEntry& object : checkpoint.source->index().objects()) {
     const auto entry = listed.find(object.key);
     if (entry == listed.end() || entry->second->why == kLeftOutOnRequest) continue;
-    Result<std::optional<PickledObject>> pickled = checkpoint.source->ReadPickled(object);
-    if (!pickled.ok()) {
+    Result<PickledObject> pickled = ReadAsPickle(*checkpoint.source, object);
+    if (pickled.ok()) {
+      carried.push_back({object.key, *std::move(pickled)});
+      gone_along.insert(object.key);
+    } else {
       if (IsOfSystem(pickled.status().kind())) return std::move(pickled).status();
       entry->second->why = pickled.status().first().message;
-    } else if (*pickled) {
-      carried.push_back({object.key, **std::move(pickled)});
-      gone_along.insert(object.key);
     }
   }
   std::erase_if(left_out,

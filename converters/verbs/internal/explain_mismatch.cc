@@ -18,6 +18,7 @@
 #include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
 #include "converters/verbs/internal/key_remedy.h"
+#include "core/base/counted.h"
 #include "core/base/glob.h"
 #include "core/base/name_list.h"
 #include "core/base/text_number.h"
@@ -252,6 +253,16 @@ std::optional<Setting> FindWrongSetting(const ModelSource& model, const layout::
   return std::nullopt;
 }
 
+// Whether the arguments of the run that saved the checkpoint say so, too.
+bool RunSays(const ModelSource& model, const Setting& setting) {
+  const Result<layout::Configuration> args = ReadRunArgs(*model.checkpoint);
+  if (!args.ok() || args->empty()) return false;
+  const Result<layout::Configuration> said = ShapeFromMegatronArgs(*args);
+  if (!said.ok()) return false;
+  const auto found = said->find(setting.name);
+  return found != said->end() && found->second == setting.value;
+}
+
 // Where the configuration stands.
 std::string ConfigurationFile(const ModelSource& model) {
   const bool has_file = !model.assets.empty();
@@ -327,8 +338,8 @@ Status WrongSetting(const ModelSource& model, const Setting& setting,
                            : ErrorKind::kShapeMismatch,
                fmt::format("the configuration contradicts the tensors: {}", setting.name))
       .File(ConfigurationFile(model))
-      .Expected(may_be_lost ? fmt::format("{}, or {} more tensors ({})", FormatValue(setting.value),
-                                          keys.size(), NameSome(keys))
+      .Expected(may_be_lost ? fmt::format("{}, or {} ({})", FormatValue(setting.value),
+                                          Counted(keys.size(), "more tensor"), NameSome(keys))
                             : fmt::format("{}, as {} of the tensors need it ({})",
                                           FormatValue(setting.value), keys.size(), NameSome(keys)))
       .Actual(FormatValue(model.config.at(setting.name)))
@@ -409,13 +420,14 @@ Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options
         .Actual(NameSome(UnmappedKeys(problems)))
         .Hint(RenameHint(remedy));
   }
-  // If one tensor is missing, its name says more than a setting with which it would not be needed.
-  // For example, a base model is saved without its head.
   const bool is_one_lost = problems.size() == 1 && problems.front().kind == ErrorKind::kMissing;
-  if (is_one_lost) return Status(std::move(problems));
-  if (const auto setting = FindWrongSetting(model, match, tensors)) {
+  const std::optional<Setting> setting = FindWrongSetting(model, match, tensors);
+  if (setting && (!is_one_lost || RunSays(model, *setting))) {
     return WrongSetting(model, *setting, problems);
   }
+  // If one tensor is missing, its name says more than a setting with which it would not be needed.
+  // For example, a base model is saved without its head.
+  if (is_one_lost) return Status(std::move(problems));
   const std::vector<std::string> beside = GlobsBesideModel(match, tensors, problems);
   if (!beside.empty() && problems.back().hint.empty()) {
     problems.back().hint =

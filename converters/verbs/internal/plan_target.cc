@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +20,7 @@
 #include "converters/verbs/internal/convert_run.h"
 #include "converters/verbs/internal/dtype_policy.h"
 #include "converters/verbs/internal/link_tensors.h"
+#include "core/base/counted.h"
 #include "core/base/quote.h"
 #include "core/base/warning.h"
 #include "formats/registry/stored_run.h"
@@ -192,20 +195,28 @@ Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& 
   CKPT_ASSIGN_OR_RETURN(const DtypePolicy dtypes,
                         DtypePolicy::Make(options.dtype, options.keep_fp32));
   CKPT_RETURN_IF_ERROR(CheckKeepsSome(options.keep_fp32, dtypes, view.tensors));
-  std::vector<const TargetTensor*> kept;
+  std::map<DType, std::size_t> kept;  // how many tensors of each dtype
+  std::string first_kept;
   for (std::size_t t = 0; t < view.tensors.size(); ++t) {
     TargetTensor& tensor = view.tensors[t];
-    if (dtypes.CannotCast(tensor.dtype)) kept.push_back(&tensor);
+    if (dtypes.CannotCast(tensor.dtype)) {
+      if (kept.empty()) first_kept = tensor.key;
+      ++kept[tensor.dtype];
+    }
     tensor.dtype = dtypes.For(tensor.key, tensor.dtype);
     prepared.changes_dtype =
         prepared.changes_dtype || Casts(model.source().index(), view.recipes[t], tensor.dtype);
   }
   if (!kept.empty()) {
+    std::vector<std::string> counts;
+    for (const auto& [dtype, count] : kept) {
+      counts.push_back(fmt::format("{} ({})", DTypeName(dtype), Counted(count, "tensor")));
+    }
     prepared.warnings.push_back(
         Warning(ErrorKind::kUnsupported,
-                fmt::format("--dtype does not convert {}; {} of {} tensors keep what they have",
-                            DTypeName(kept.front()->dtype), kept.size(), view.tensors.size()),
-                model.checkpoint->path.string(), kept.front()->key));
+                fmt::format("--dtype does not convert {}; these of {} tensors keep what they have",
+                            fmt::join(counts, ", "), view.tensors.size()),
+                model.checkpoint->path.string(), first_kept));
   }
   // The manifest records the dtype, so that a conversion back describes the weights as they are
   // now.
@@ -228,6 +239,8 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
   CKPT_ASSIGN_OR_RETURN(request.run, RunForTarget(state, form, view, prepared.model.left_out));
   NameModules(prepared.to.choices, request.run);
   CKPT_ASSIGN_OR_RETURN(request.carried, CarryObjects(state, *form.run, prepared.model.left_out));
+  KeepCarriedPaths(prepared.model.source(), request);
+  CKPT_RETURN_IF_ERROR(CarryAttributes(target, prepared.model, weights));
   weights.tensors = view.tensors;  // those of the optimizer, too
   if (target.run == nullptr) {
     return PlanEntriesOfRun(form, std::move(request), target, std::move(weights));
@@ -252,6 +265,11 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
   const bool repacks = options.max_shard_bytes != 0 || options.files != 0;
   std::vector<ManifestShard> shards = RemainingShards(model, prepared.origin.shards);
   for (const ManifestShard& shard : shards) request.original_files.push_back(shard.file);
+  // A library may look for the names of files that cannot be written again as they are.
+  if (shards.empty()) {
+    const std::span<const std::string> files = model.source().index().files();
+    request.original_files.assign(files.begin(), files.end());
+  }
   if (!repacks && ShardsFit(shards, request.tensors)) request.shards = std::move(shards);
   if (target.texts_of_shards) {
     CKPT_RETURN_IF_ERROR(
@@ -268,6 +286,7 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
   if (target.nested_keys != NestedKeys::kNone && !model.family) {
     KeepPaths(target, options.model, prepared, request);
   }
+  CKPT_RETURN_IF_ERROR(CarryAttributes(target, prepared.model, request));
   if (options.link) {
     CKPT_ASSIGN_OR_RETURN(prepared.links, LinkTensors(model, options));
     request.links.emplace();

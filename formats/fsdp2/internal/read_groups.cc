@@ -1,11 +1,14 @@
 #include "formats/fsdp2/internal/read_groups.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -116,26 +119,50 @@ Result<Groups> ReadNumbered(const CheckpointSource& source, const std::string& b
   return all;
 }
 
+// Groups in the order of `position_of`, which is parallel to them; of equal positions, those that
+// decay first, as in most programs.
+Groups Ordered(Groups groups, const std::vector<std::size_t>& position_of) {
+  std::vector<std::size_t> order(groups.groups.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t group) {
+    return std::pair(position_of[group], groups.groups[group].weight_decay == 0);
+  });
+  Groups ordered;
+  std::vector<std::size_t> new_of(order.size());
+  for (const std::size_t group : order) {
+    new_of[group] = ordered.groups.size();
+    ordered.groups.push_back(std::move(groups.groups[group]));
+  }
+  ordered.group_of = std::move(groups.group_of);
+  for (auto& [name, group] : ordered.group_of) group = new_of[group];
+  return ordered;
+}
+
 // Settings under the name of every parameter. Those of equal settings are one group.
 Result<Groups> ReadFlat(const CheckpointSource& source, const std::string& base,
                         const std::set<std::string>& parameters, StoredRun& into) {
-  std::map<std::string, std::string> rest_of;
+  std::map<std::string, std::size_t> rest_of;
   for (std::size_t g = 0; HasRest(source, std::to_string(g)); ++g) {
-    const std::string prefix = OwnPrefix(std::to_string(g));
     std::vector<std::string> names;
-    CKPT_RETURN_IF_ERROR(ObjectFields(source, prefix).Read(kParams, names));
-    for (const std::string& name : names) rest_of[name] = prefix;
+    CKPT_RETURN_IF_ERROR(ObjectFields(source, OwnPrefix(std::to_string(g))).Read(kParams, names));
+    for (const std::string& name : names) rest_of[name] = g;
   }
   Groups all;
+  std::vector<std::size_t> position_of;
   for (const std::string& parameter : parameters) {
     const std::string prefix = fmt::format("{}{}.", base, parameter);
-    CKPT_ASSIGN_OR_RETURN(const ParamGroup group,
-                          ReadGroup(source, prefix, rest_of[parameter], into));
+    const auto rest = rest_of.find(parameter);
+    const bool has_rest = rest != rest_of.end();
+    CKPT_ASSIGN_OR_RETURN(
+        const ParamGroup group,
+        ReadGroup(source, prefix, has_rest ? OwnPrefix(std::to_string(rest->second)) : "", into));
     const auto found = std::ranges::find(all.groups, group);
     all.group_of.emplace_back(parameter, static_cast<std::size_t>(found - all.groups.begin()));
-    if (found == all.groups.end()) all.groups.push_back(group);
+    if (found != all.groups.end()) continue;
+    all.groups.push_back(group);
+    position_of.push_back(has_rest ? rest->second : 0);
   }
-  return all;
+  return Ordered(std::move(all), position_of);
 }
 
 // Torch has no factor for a group's decay. Megatron's schedule multiplies the run's decay by it.

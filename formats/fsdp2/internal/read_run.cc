@@ -65,13 +65,19 @@ Result<OptimizerState> FindState(const CheckpointIndex& index, std::string_view 
   return state;
 }
 
-// Every parameter with a moment must have all of them, and Adam's the number of its updates.
-Status CheckWhole(const OptimizerState& state, std::string_view optimizer) {
+// The parameters for which the optimizer keeps something.
+std::set<std::string> TrainedIn(const OptimizerState& state) {
   std::set<std::string> trained;
   for (const auto& [name, tensors] : state.moments) {
     for (const auto& [key, parameter] : tensors) trained.insert(parameter);
   }
   for (const auto& [parameter, tensor] : state.steps) trained.insert(parameter);
+  return trained;
+}
+
+// Every parameter with a moment must have all of them, and Adam's the number of its updates.
+Status CheckWhole(const OptimizerState& state, std::string_view optimizer) {
+  const std::set<std::string> trained = TrainedIn(state);
   Status absent;
   const auto lacks = [&](const std::string& parameter, std::string_view field) {
     absent.Add(Error(ErrorKind::kMissing, "a trained weight has no moment of the optimizer")
@@ -191,9 +197,12 @@ void WarnOfDecay(StoredRun& stored) {
   stored.assumptions.push_back(std::move(warning));
 }
 
-// The only optimizer of the checkpoint.
+// The only optimizer of the checkpoint: of those that keep something, if any do.
 Result<std::string> FindOptimizer(const CheckpointIndex& index) {
-  const std::set<std::string> optimizers = OptimizersIn(index);
+  std::set<std::string> optimizers = OptimizersIn(index);
+  if (optimizers.empty()) {
+    for (const auto& [optimizer, owners] : SgdGroupsIn(index)) optimizers.insert(optimizer);
+  }
   if (optimizers.size() == 1) return *optimizers.begin();
   if (optimizers.empty()) {
     return Error(ErrorKind::kMissing,
@@ -207,6 +216,31 @@ Result<std::string> FindOptimizer(const CheckpointIndex& index) {
       .Actual(fmt::format("{}", fmt::join(quoted, ", ")));
 }
 
+// Whether a group names its parameters, and does not number them.
+bool NamesParameters(const CheckpointSource& source, const std::string& optimizer,
+                     std::string_view owner) {
+  if (!IsNumber(owner)) return true;
+  std::vector<std::string> names;
+  const std::string prefix = fmt::format("{}{}{}.", optimizer, kGroups, owner);
+  const Status read = ObjectFields(source, prefix).Read(kParams, names);
+  // Numbers are no texts. Of what cannot be read at all, ReadRun says why.
+  if (!read.ok()) return read.kind() != ErrorKind::kBadMetadata;
+  return !std::ranges::all_of(names, &IsNumber);
+}
+
+// Notes the place of the state where nothing is in it, and nothing else has a key that begins so.
+Status NoteEmptyState(const CheckpointSource& source, const std::string& optimizer,
+                      std::vector<std::string>& decoded) {
+  const std::string key = fmt::format("{}{}", optimizer, kEmptyState);
+  const ObjectEntry* const state = source.index().FindObject(key);
+  if (state == nullptr) return OkStatus();
+  const auto begins_so = [&](const ObjectEntry& object) { return object.key.starts_with(key); };
+  if (std::ranges::count_if(source.index().objects(), begins_so) != 1) return OkStatus();
+  CKPT_ASSIGN_OR_RETURN(const RenderedObject object, source.ReadObject(*state));
+  if (object.json == "{}") decoded.push_back(key);
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<Configuration> ReadArgs(const CheckpointSource& source) {
@@ -214,6 +248,18 @@ Result<Configuration> ReadArgs(const CheckpointSource& source) {
 }
 
 bool HoldsRun(const CheckpointIndex& index) { return !OptimizersIn(index).empty(); }
+
+bool HoldsGroups(const CheckpointSource& source) {
+  return std::ranges::any_of(SgdGroupsIn(source.index()), [&](const auto& groups) {
+    return std::ranges::any_of(groups.second, [&](const std::string& owner) {
+      return NamesParameters(source, groups.first, owner);
+    });
+  });
+}
+
+bool HasKeysOf(const CheckpointIndex& index) {
+  return HoldsRun(index) || !SgdGroupsIn(index).empty();
+}
 
 Result<OptimizerTensors> FindTensors(const CheckpointIndex& index) {
   CKPT_ASSIGN_OR_RETURN(const std::string optimizer, FindOptimizer(index));
@@ -247,9 +293,16 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   }
   run.groups = groups.groups;
   for (ParamGroup& group : run.groups) group.step = updates;
-  run.group_of = groups.group_of;
+  const std::set<std::string> trained = TrainedIn(state);
+  for (auto& parameter : groups.group_of) {
+    // SGD may keep nothing, and before its first update no optimizer does.
+    const bool is_trained = trained.empty() || trained.contains(parameter.first);
+    (is_trained ? run.group_of : run.frozen_of).push_back(std::move(parameter));
+  }
+  CKPT_RETURN_IF_ERROR(CheckKeepsMoments(stored));
   CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
   stored.decoded = {fmt::format("{}{}", optimizer, kGroups)};
+  CKPT_RETURN_IF_ERROR(NoteEmptyState(source, optimizer, stored.decoded));
   if (!args.empty()) {
     CKPT_RETURN_IF_ERROR(ReadOwnProgress(source, args, detail, stored));
     megatron::SettleDecoupling(stored);

@@ -16,8 +16,14 @@ namespace ckpt::fsdp2 {
 // of ReadStoredMembers.
 Result<layout::Configuration> ReadArgs(const CheckpointSource& source);
 
-// Whether the checkpoint holds an optimizer whose parameters have names.
+// Whether the checkpoint holds an optimizer that keeps something for parameters with names.
 [[nodiscard]] bool HoldsRun(const CheckpointIndex& index);
+
+// Whether it holds SGD's groups of parameters with names, which without momentum are all of it.
+[[nodiscard]] bool HoldsGroups(const CheckpointSource& source);
+
+// Whether either may be so, by the keys alone.
+[[nodiscard]] bool HasKeysOf(const CheckpointIndex& index);
 
 // The optimizer's tensors. Errors: those of ReadRun that concern keys.
 Result<OptimizerTensors> FindTensors(const CheckpointIndex& index);
@@ -29,7 +35,8 @@ Result<OptimizerTensors> FindTensors(const CheckpointIndex& index);
 //
 // Errors: kUnsupported (several optimizers, one that is neither Adam nor SGD or that computes in a
 // way that has no setting here, parameters at different updates), kMissing (a trained weight lacks
-// a moment or its count, nothing says how often it was updated), kBadMetadata, those of ReadBox.
+// a moment or its count, nothing says how often it was updated), kBadMetadata, those of ReadBox and
+// CheckKeepsMoments.
 // Cost: reads one number of every trained parameter.
 Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail);
 

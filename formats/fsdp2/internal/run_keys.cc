@@ -66,4 +66,16 @@ std::set<std::string> OptimizersIn(const CheckpointIndex& index) {
   return optimizers;
 }
 
+std::map<std::string, std::set<std::string>> SgdGroupsIn(const CheckpointIndex& index) {
+  std::map<std::string, std::set<std::string>> groups;
+  const auto add = [&](const auto& entry) {
+    const auto parsed = ParseOptimizerKey(entry.key);
+    if (!parsed || parsed->section != kGroups || parsed->field != "momentum") return;
+    groups[std::string(parsed->optimizer)].emplace(parsed->owner);
+  };
+  std::ranges::for_each(index.objects(), add);
+  std::ranges::for_each(index.tensors(), add);
+  return groups;
+}
+
 }  // namespace ckpt::fsdp2

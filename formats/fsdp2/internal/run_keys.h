@@ -2,6 +2,7 @@
 #ifndef CKPT_FORMATS_FSDP2_INTERNAL_RUN_KEYS_H_
 #define CKPT_FORMATS_FSDP2_INTERNAL_RUN_KEYS_H_
 
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,6 +19,8 @@ inline constexpr std::string_view kScheduler = "lr_scheduler.";
 // Behind the optimizer's prefix.
 inline constexpr std::string_view kState = "state.";
 inline constexpr std::string_view kGroups = "param_groups.";
+// In place of kState where the optimizer keeps nothing: an empty dictionary.
+inline constexpr std::string_view kEmptyState = "state";
 // What a run of Megatron's or of this program has, and torch has no place for.
 inline constexpr std::string_view kRunState = "run.";
 inline constexpr std::string_view kRunArgs = "run.args";
@@ -46,8 +49,13 @@ struct OptimizerKey {
 
 [[nodiscard]] bool IsNumber(std::string_view text);
 
-// The prefixes of all optimizers in the checkpoint.
+// The prefixes of all optimizers in the checkpoint that keep something for a parameter.
 [[nodiscard]] std::set<std::string> OptimizersIn(const CheckpointIndex& index);
+
+// Groups with a momentum, which SGD has also where it keeps nothing: the names of parameters, or
+// the numbers of groups, behind the prefix of each optimizer.
+[[nodiscard]] std::map<std::string, std::set<std::string>> SgdGroupsIn(
+    const CheckpointIndex& index);
 
 }  // namespace ckpt::fsdp2
 

@@ -67,6 +67,17 @@ Bytes PickleTexts(const std::vector<std::string>& texts) {
   return pickle.Take();
 }
 
+Bytes PickleDict(const megatron::NamedValues& values) {
+  pickle::PickleWriter pickle(pickle::Dialect::kWeightsOnly);
+  pickle.BeginDict();
+  for (const auto& [name, value] : values) {
+    pickle.Text(name);
+    megatron::WriteValue(value, pickle);
+  }
+  pickle.EndDict();
+  return pickle.Take();
+}
+
 void Add(std::string_view prefix, std::vector<ObjectField> fields,
          std::vector<PickledEntry>& objects) {
   for (ObjectField& field : fields) {
@@ -76,7 +87,9 @@ void Add(std::string_view prefix, std::vector<ObjectField> fields,
 
 std::vector<std::vector<std::string>> ParametersByGroup(const TrainingRun& run) {
   std::vector<std::vector<std::string>> names(run.groups.size());
-  for (const auto& [name, group] : run.group_of) names.at(group).push_back(name);
+  for (const auto* parameters : {&run.group_of, &run.frozen_of}) {
+    for (const auto& [name, group] : *parameters) names.at(group).push_back(name);
+  }
   return names;
 }
 
@@ -140,14 +153,7 @@ std::string MomentKey(std::string_view name, std::string_view moment) {
 }
 
 PickledEntry ArgsObject(const megatron::NamedValues& args) {
-  pickle::PickleWriter pickle(pickle::Dialect::kWeightsOnly);
-  pickle.BeginDict();
-  for (const auto& [name, value] : args) {
-    pickle.Text(name);
-    megatron::WriteValue(value, pickle);
-  }
-  pickle.EndDict();
-  return {std::string(kRunArgs), {pickle.Take()}};
+  return {std::string(kRunArgs), {PickleDict(args)}};
 }
 
 std::vector<PickledEntry> RunObjects(const TrainingRun& run, const ChosenForms& forms,
@@ -170,6 +176,18 @@ std::vector<PickledEntry> RunObjects(const TrainingRun& run, const ChosenForms& 
        {std::string(kOperations), PickleValue(run.num_floating_point_operations)}},
       objects);
   return objects;
+}
+
+void AddEmptyState(const ChosenForms& forms, RunEntries& entries) {
+  const std::string state = fmt::format("{}{}", kOptimizer, kState);
+  const std::string key = fmt::format("{}{}", kOptimizer, kEmptyState);
+  const auto is_of_state = [&](const auto& entry) {
+    return entry.key == key || entry.key.starts_with(state);
+  };
+  const bool is_there = std::ranges::any_of(entries.tensors, is_of_state) ||
+                        std::ranges::any_of(entries.known_tensors, is_of_state) ||
+                        std::ranges::any_of(entries.objects, is_of_state);
+  if (!is_there && !IsFlat(forms)) entries.objects.push_back({key, {PickleDict({})}});
 }
 
 std::vector<MemoryTensor> StepTensors(const TrainingRun& run) {

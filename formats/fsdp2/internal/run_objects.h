@@ -12,6 +12,7 @@
 #include "core/checkpoint/entry_paths.h"
 #include "core/checkpoint/memory_source.h"
 #include "core/checkpoint/source.h"
+#include "core/training/run_format.h"
 #include "core/training/training_run.h"
 #include "formats/megatron/plain_pickle.h"
 
@@ -33,6 +34,9 @@ inline constexpr std::array kForms = {kNested, kFlat};
 // scheduler, unless `carried` has it; the rest of the run behind kRunState; and `carried`.
 [[nodiscard]] std::vector<PickledEntry> RunObjects(const TrainingRun& run, const ChosenForms& forms,
                                                    std::vector<PickledEntry> carried = {});
+// Adds the place of the optimizer's state if it keeps nothing: torch asks a nested state dict for
+// it. REQUIRES: the entries have what it keeps.
+void AddEmptyState(const ChosenForms& forms, RunEntries& entries);
 // The number of updates of every parameter, as Adam keeps it. SGD counts none.
 [[nodiscard]] std::vector<MemoryTensor> StepTensors(const TrainingRun& run);
 // Arguments that describe the model.

@@ -16,8 +16,12 @@ namespace ckpt::fsdp2 {
 namespace {
 
 Result<WritePlan> Plan(std::vector<TargetTensor> tensors, const std::vector<WriteCopy>& side_files,
-                       const ChosenForms& forms, dcp::WriterOptions options) {
-  options.path_of = [forms](const std::string& key) { return RunPath(key, forms); };
+                       const ChosenForms& forms, const EntryPaths& carried_paths,
+                       dcp::WriterOptions options) {
+  options.path_of = [forms, carried_paths](const std::string& key) {
+    const auto carried = carried_paths.find(key);
+    return carried == carried_paths.end() ? RunPath(key, forms) : WithTextKeys(carried->second);
+  };
   CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(tensors), options));
   megatron::AddCopies(side_files, fmt::format("{}/", kAssetsDirectory), plan);
   return plan;
@@ -36,14 +40,17 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
   }
   PlannedCheckpoint planned;
   CKPT_ASSIGN_OR_RETURN(planned.plan, Plan(std::move(request.tensors), request.side_files,
-                                           request.forms, std::move(options)));
+                                           request.forms, {}, std::move(options)));
   return planned;
 }
 
 Result<RunEntries> EntriesOfRun(RunRequest& request) {
-  return RunEntries{.tensors = std::move(request.tensors),
-                    .known_tensors = StepTensors(request.run),
-                    .objects = RunObjects(request.run, request.forms, std::move(request.carried))};
+  RunEntries entries = {
+      .tensors = std::move(request.tensors),
+      .known_tensors = StepTensors(request.run),
+      .objects = RunObjects(request.run, request.forms, std::move(request.carried))};
+  AddEmptyState(request.forms, entries);
+  return entries;
 }
 
 Result<WritePlan> PlanRun(RunRequest request) {
@@ -51,7 +58,8 @@ Result<WritePlan> PlanRun(RunRequest request) {
   CKPT_ASSIGN_OR_RETURN(RunEntries entries, EntriesOfRun(request));
   options.objects = std::move(entries.objects);
   options.known_tensors = std::move(entries.known_tensors);
-  return Plan(std::move(entries.tensors), request.side_files, request.forms, std::move(options));
+  return Plan(std::move(entries.tensors), request.side_files, request.forms, request.carried_paths,
+              std::move(options));
 }
 
 }  // namespace ckpt::fsdp2

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -52,6 +54,44 @@ Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& 
   return group;
 }
 
+// Groups are stored by parameter, so their order is that of the argument that says it. Without one,
+// those that decay come first, as in Megatron-Core and in most programs.
+Status OrderGroups(std::map<std::string, std::size_t>& positions, TrainingRun& run) {
+  std::vector<std::size_t> order;
+  const auto add = [&](std::size_t group) {
+    if (std::ranges::find(order, group) == order.end()) order.push_back(group);
+  };
+  if (const layout::Value* const said = FindArg(run, kGroupOrder)) {
+    if (said->AsList() == nullptr) {
+      return Error(ErrorKind::kBadMetadata,
+                   fmt::format("argument {} is of the wrong kind", kGroupOrder))
+          .Tensor(kArgs)
+          .Expected("names of parameters")
+          .Actual(layout::FormatValue(*said));
+    }
+    for (const layout::Value& name : *said->AsList()) {
+      const auto found =
+          name.AsText() == nullptr ? positions.end() : positions.find(*name.AsText());
+      if (found != positions.end()) add(found->second);
+    }
+    std::erase_if(run.args, [](const auto& arg) { return arg.first == kGroupOrder; });
+  }
+  for (const bool decays : {true, false}) {
+    for (std::size_t g = 0; g < run.groups.size(); ++g) {
+      if ((run.groups[g].wd_mult != 0) == decays) add(g);
+    }
+  }
+  std::vector<ParamGroup> ordered;
+  std::vector<std::size_t> new_of(order.size());
+  for (const std::size_t group : order) {
+    new_of[group] = ordered.size();
+    ordered.push_back(std::move(run.groups[group]));
+  }
+  run.groups = std::move(ordered);
+  for (auto& [name, position] : positions) position = new_of[position];
+  return OkStatus();
+}
+
 // The parameters of each group of the run, with all their settings. Those of equal settings are
 // one group; every one was updated as often as the first of the run.
 Status ReadSettings(const CheckpointSource& source, bool is_sgd, StoredRun& into) {
@@ -80,6 +120,7 @@ Status ReadSettings(const CheckpointSource& source, bool is_sgd, StoredRun& into
     positions[*name] = static_cast<std::size_t>(found - run.groups.begin());
     if (found == run.groups.end()) run.groups.push_back(group);
   }
+  CKPT_RETURN_IF_ERROR(OrderGroups(positions, run));
   for (auto& [name, position] : run.group_of) position = positions.at(name);
   megatron::SettleDecoupling(into);
   return OkStatus();
@@ -108,13 +149,19 @@ Status ReadGroups(const CheckpointSource& source, TrainingRun& run) {
           "finetune=true takes the weights alone");
 }
 
-// The names of what the optimizer keeps for each weight: SGD's or Adam's.
+template <typename Entry>
+bool HasField(std::span<const Entry> entries, std::string_view prefix, std::string_view field) {
+  const std::string suffix = fmt::format(".{}", field);
+  return std::ranges::any_of(entries, [&](const Entry& entry) {
+    return ParameterIn(entry.key, prefix, suffix).has_value();
+  });
+}
+
+// The names of what the optimizer keeps for each weight: SGD's or Adam's. SGD, which its groups
+// tell from Adam, keeps nothing without momentum.
 std::span<const std::string_view> MomentsIn(const CheckpointIndex& index) {
-  const auto is_of_sgd =
-      [suffix = fmt::format(".{}", kMomentsOfSgd.front())](const GlobalTensor& tensor) {
-        return ParameterIn(tensor.key, kOptimizerState, suffix).has_value();
-      };
-  if (std::ranges::any_of(index.tensors(), is_of_sgd)) return kMomentsOfSgd;
+  if (HasField(index.tensors(), kOptimizerState, kMomentOfSgd)) return kMomentsOfSgd;
+  if (HasField(index.objects(), kGroupMeta, "momentum")) return {};
   return kMomentsOfAdam;
 }
 
@@ -247,6 +294,7 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   }
   CKPT_RETURN_IF_ERROR(ReadProgress(source, detail, stored.run));
   CKPT_RETURN_IF_ERROR(ReadSettings(source, MomentsIn(source.index()).size() == 1, stored));
+  CKPT_RETURN_IF_ERROR(CheckKeepsMoments(stored));
   stored.said.insert({std::string(kIteration), std::string(kSamples)});
   stored.decoded = {std::string(kArgs),
                     std::string(kIteration),

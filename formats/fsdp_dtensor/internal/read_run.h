@@ -31,7 +31,7 @@ Status CheckNeedNoFactor(const CheckpointIndex& index, const OptimizerTensors& t
 // Errors: kMissing (nothing says how often the optimizer updated the weights, as in a checkpoint of
 // weights only; a weight that it updates has no moment, all of them; a count is not there),
 // kUnsupported (parameters are at different updates, or the learning rate is at another one than
-// the optimizer), kBadMetadata.
+// the optimizer), kBadMetadata, those of CheckKeepsMoments.
 Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail);
 
 }  // namespace ckpt::fsdp_dtensor

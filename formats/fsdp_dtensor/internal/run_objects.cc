@@ -1,11 +1,14 @@
 #include "formats/fsdp_dtensor/internal/run_objects.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -62,6 +65,24 @@ std::map<std::string, std::size_t> LiveGroups(const TrainingRun& run) {
   return groups;
 }
 
+// The run's arguments, and the order of its groups where names do not tell it.
+megatron::NamedValues ArgsWithOrder(const TrainingRun& run) {
+  megatron::NamedValues args = run.args;
+  std::erase_if(args, [](const auto& arg) { return arg.first == kGroupOrder; });
+  std::map<std::size_t, std::string> first_of;
+  std::vector<std::size_t> found;
+  for (const auto& [name, group] : LiveGroups(run)) {
+    if (first_of.emplace(group, name).second) found.push_back(group);
+  }
+  const auto decays = [&](std::size_t group) { return run.groups.at(group).wd_mult != 0; };
+  std::stable_partition(found.begin(), found.end(), decays);
+  if (std::ranges::is_sorted(found)) return args;
+  layout::Value::List order;
+  for (const auto& [group, name] : first_of) order.emplace_back(name);
+  args.emplace_back(kGroupOrder, layout::Value(std::move(order)));
+  return args;
+}
+
 // "a.b.c" → "a.b", "c".
 EntryPath SplitAtLastDot(std::string_view text) {
   const std::size_t dot = text.rfind('.');
@@ -101,7 +122,7 @@ std::string MomentKey(std::string_view name, std::string_view moment) {
 
 std::vector<PickledEntry> RunObjects(const TrainingRun& run) {
   std::vector<PickledEntry> objects = {
-      {std::string(kArgs), {PickleNamespace(run.args)}},
+      {std::string(kArgs), {PickleNamespace(ArgsWithOrder(run))}},
       {"checkpoint_version", {PickleValue(3.0)}},
       {std::string(kIteration), {PickleValue(run.iteration)}},
       {std::string(kOperations), {PickleValue(run.num_floating_point_operations)}}};

@@ -1,5 +1,6 @@
 #include "formats/fsdp_dtensor/internal/writer.h"
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,13 +51,21 @@ Result<WritePlan> PlanRelease(std::vector<TargetTensor> tensors, WriterOptions o
 }
 
 Result<RunEntries> EntriesOfRun(RunRequest& request) {
-  return RunEntries{.tensors = std::move(request.tensors), .objects = RunObjects(request.run)};
+  RunEntries entries{.tensors = std::move(request.tensors), .objects = RunObjects(request.run)};
+  // A trainer brings its own.
+  std::set<std::string_view> keys;
+  for (const TargetTensor& tensor : entries.tensors) keys.insert(tensor.key);
+  for (MemoryTensor& tensor : RunTensors(request.run)) {
+    if (!keys.contains(tensor.key)) entries.known_tensors.push_back(std::move(tensor));
+  }
+  return entries;
 }
 
 Result<WritePlan> PlanRun(RunRequest request) {
   dcp::WriterOptions options = dcp::OptionsOfRun(request);
   CKPT_ASSIGN_OR_RETURN(RunEntries entries, EntriesOfRun(request));
   options.objects = std::move(entries.objects);
+  options.known_tensors = std::move(entries.known_tensors);
   options.path_of = &RunPath;
   CKPT_ASSIGN_OR_RETURN(WritePlan plan, dcp::PlanDcp(std::move(entries.tensors), options));
   megatron::AddCopies(request.side_files, fmt::format("{}/", kAssetsDirectory), plan);

@@ -1,6 +1,7 @@
 #include "formats/safetensors/internal/repository.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -13,21 +14,18 @@
 namespace ckpt::safetensors {
 namespace {
 
-constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::uint64_t kMaxIndexBytes = 512ULL << 20;
 
-// "model-00002-of-00005.safetensors" → model, 2, 5. Shards of torch's distributed writer are
-// numbered by rank and hold what the rank had, so their numbers do not say how many files there
-// must be.
+// "model-00002-of-00005" → model, 2, 5. Shards of torch's distributed writer are numbered by rank
+// and hold what the rank had, so their numbers do not say how many files there must be.
 struct NumberedName {
   std::string stem;
   std::uint32_t number = 0;
   std::uint32_t total = 0;
 };
 
-// REQUIRES: the name ends with kSuffix.
-std::optional<NumberedName> ParseNumberedName(std::string_view name) {
-  constexpr std::size_t kTail = std::string_view("-00001-of-00005.safetensors").size();
+std::optional<NumberedName> ParseNumbered(std::string_view name) {
+  constexpr std::size_t kTail = std::string_view("-00001-of-00005").size();
   if (name.size() <= kTail || name.starts_with("shard-")) return {};
   const std::string_view tail = name.substr(name.size() - kTail);
   const std::optional<std::uint32_t> number = ParseNumber<std::uint32_t>(tail.substr(1, 5));
@@ -36,12 +34,49 @@ std::optional<NumberedName> ParseNumberedName(std::string_view name) {
   return NumberedName{std::string(name.substr(0, name.size() - kTail)), *number, *total};
 }
 
+std::string WithoutNumbers(std::string_view name) {
+  const std::optional<NumberedName> numbered = ParseNumbered(name);
+  return numbered ? numbered->stem : std::string(name);
+}
+
+bool IsWeights(std::string_view name) { return name.ends_with(kFileSuffix); }
+
+// The name without its ending. REQUIRES: it is of weights or of an index.
+std::string_view StemOf(std::string_view name) {
+  name.remove_suffix(IsWeights(name) ? kFileSuffix.size() : kIndexSuffix.size());
+  return name;
+}
+
+// Whether the file is a variant of another one: where there is "a", also in shards, "a.fp16" has
+// the same tensors in another dtype, and "a.non_ema" from another moment of the training. Older
+// libraries wrote "a-00001-of-00002.fp16". A digit begins no variant, but goes on with a version or
+// a number: "a-3.1" is not "a-3".
+//
+// REQUIRES: `stems` are those of all files, without numbers.
+bool IsVariant(std::string_view name, const std::set<std::string>& stems) {
+  const std::string stem = WithoutNumbers(StemOf(name));
+  for (std::size_t dot = stem.find('.'); dot != stem.npos; dot = stem.find('.', dot + 1)) {
+    const char next = stem[dot + 1];  // '\0' at the end
+    const bool is_number = next >= '0' && next <= '9';
+    if (!is_number && stems.contains(WithoutNumbers(stem.substr(0, dot)))) return true;
+  }
+  return false;
+}
+
+// REQUIRES: all names are of weights or of indexes.
+std::vector<std::string> WithoutVariants(std::vector<std::string> names) {
+  std::set<std::string> stems;
+  for (const std::string& name : names) stems.insert(WithoutNumbers(StemOf(name)));
+  std::erase_if(names, [&](const std::string& name) { return IsVariant(name, stems); });
+  return names;
+}
+
 // The index to follow, if any.
 std::string ChooseIndex(const std::vector<std::string>& names) {
   std::vector<std::string> indexes;
   for (const std::string& name : names) {
     if (name == kIndexFileName) return name;
-    if (name.ends_with(kIndexSuffix)) indexes.push_back(name);
+    if (!IsWeights(name)) indexes.push_back(name);
   }
   return indexes.size() == 1 ? indexes[0] : "";
 }
@@ -50,7 +85,7 @@ std::string ChooseIndex(const std::vector<std::string>& names) {
 Result<std::vector<std::string>> ChooseNumbered(const std::vector<std::string>& weights) {
   std::map<std::pair<std::string, std::uint32_t>, std::set<std::uint32_t>> groups;
   for (const std::string& name : weights) {
-    if (const auto parsed = ParseNumberedName(name)) {
+    if (const auto parsed = ParseNumbered(StemOf(name))) {
       groups[{parsed->stem, parsed->total}].insert(parsed->number);
     }
   }
@@ -61,7 +96,7 @@ Result<std::vector<std::string>> ChooseNumbered(const std::vector<std::string>& 
   const std::string& stem = key.first;
   const std::uint32_t total = key.second;
   const auto name_of = [&](std::uint32_t i) {
-    return fmt::format("{}-{:05d}-of-{:05d}{}", stem, i, total, kSuffix);
+    return fmt::format("{}-{:05d}-of-{:05d}{}", stem, i, total, kFileSuffix);
   };
   std::vector<std::string> chosen;
   Status missing;
@@ -81,19 +116,19 @@ Result<std::vector<std::string>> ChooseNumbered(const std::vector<std::string>& 
 Result<RepositoryFiles> FindIn(Storage& storage, const Path& directory, const std::string& prefix) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                         storage.List(directory / prefix));
-  std::vector<std::string> names;
-  std::vector<std::string> weights;
+  std::vector<std::string> names;  // of weights and indexes
   for (const DirectoryEntry& entry : entries) {
     if (entry.type == FileType::kDirectory) continue;
-    names.push_back(entry.name);
-    if (entry.name.ends_with(kSuffix)) weights.push_back(entry.name);
+    if (IsWeights(entry.name) || entry.name.ends_with(kIndexSuffix)) names.push_back(entry.name);
   }
+  std::vector<std::string> weights;
+  std::ranges::copy_if(names, std::back_inserter(weights), IsWeights);
 
   RepositoryFiles files;
   std::set<std::string> wanted;
   if (std::binary_search(weights.begin(), weights.end(), kSingleFileName)) {
     wanted.emplace(kSingleFileName);
-  } else if (const std::string name = ChooseIndex(names); !name.empty()) {
+  } else if (const std::string name = ChooseIndex(WithoutVariants(names)); !name.empty()) {
     const Path path = directory / (prefix + name);
     CKPT_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage, path, kMaxIndexBytes));
     CKPT_ASSIGN_OR_RETURN(files.index, ParseShardedIndex(text, path.string()));
@@ -103,9 +138,10 @@ Result<RepositoryFiles> FindIn(Storage& storage, const Path& directory, const st
       file.insert(0, prefix);
     }
   } else {
-    CKPT_ASSIGN_OR_RETURN(std::vector<std::string> numbered, ChooseNumbered(weights));
-    if (numbered.empty()) numbered = weights;
-    wanted.insert(numbered.begin(), numbered.end());
+    const std::vector<std::string> plain = WithoutVariants(weights);
+    CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> numbered, ChooseNumbered(plain));
+    const std::vector<std::string>& chosen = numbered.empty() ? plain : numbered;
+    wanted.insert(chosen.begin(), chosen.end());
   }
 
   for (const std::string& name : wanted) {

@@ -31,6 +31,8 @@ struct RepositoryFiles {
 //   4. every other `*.safetensors`, among them the shards of torch's distributed writer;
 //   5. the same inside `sharded/`, where that writer leaves its shards when consolidating them
 //   failed.
+// In cases 2 to 4, variants do not count: `<stem>.<variant>` beside the same stem without it,
+// whether one file, shards, or an index.
 //
 // Errors: kNotFound (no weights), kMissingFile (case 3: a number is absent), those of
 // ParseShardedIndex, kIo.

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/training/run_format.h"
 #include "core/training/run_settings.h"
 #include "core/training/weight_decay.h"
 #include "formats/megatron/plain_pickle.h"
@@ -119,16 +118,6 @@ void ForgetGroups(TrainingRun& run) { KeepTold(run, Embeddings::kDecay); }
 
 void ForgetGroupsOfOldSave(TrainingRun& run) {
   KeepTold(run, SparesEmbeddings(run) ? Embeddings::kSpared : Embeddings::kDecay);
-}
-
-Status CheckShapesTell(const TrainingRun& run, bool is_of_old_save) {
-  const bool tell = !DecaysNorms(run) && !(is_of_old_save && SparesEmbeddings(run));
-  if (tell || run.groups.size() < 2) return OkStatus();
-  return Error(ErrorKind::kUnsupported,
-               "an optimizer without moments does not say which parameters it has, and their "
-               "groups do not follow from their shapes alone")
-      .Tensor("args.apply_wd_to_qk_layernorm, args.embedding_init_method_std")
-      .Hint(std::string(kTakeWeightsAlone));
 }
 
 }  // namespace ckpt::torch_dist

@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "core/base/status.h"
 #include "core/training/training_run.h"
 #include "formats/pickle/writer.h"
 
@@ -25,10 +24,6 @@ void ForgetGroups(TrainingRun& run);
 // The same of a save by Megatron-Core before 0.16: there embeddings do not decay, if an argument
 // says how they are initialised.
 void ForgetGroupsOfOldSave(TrainingRun& run);
-
-// Whether the groups of parameters that have no name here follow from their shapes. Errors:
-// kUnsupported.
-[[nodiscard]] Status CheckShapesTell(const TrainingRun& run, bool is_of_old_save);
 
 }  // namespace ckpt::torch_dist
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -244,10 +245,15 @@ Result<ParamGroup> ReadGroup(const StoredState& state, const JsonCursor& stored,
   return group;
 }
 
+// Takes a parameter group, and how often its optimizer says that it was updated.
+using TakeGroup =
+    std::function<Status(const JsonCursor& group, const std::optional<std::int64_t>& step)>;
+
 // One optimizer: {"optimizer": {"param_groups": […]}, …}, or its inner part alone. With several
-// optimizers, a dictionary of them by number.
-Status ReadOptimizer(const StoredState& state, const JsonCursor& stored,
-                     std::optional<std::int64_t> step, int depth, StoredRun& into) {
+// optimizers, a dictionary of them by number. Notes in `into` what is not understood.
+Status VisitGroups(const StoredState& state, const JsonCursor& stored,
+                   std::optional<std::int64_t> step, int depth, const TakeGroup& take,
+                   StoredRun& into) {
   constexpr int kMaxDepth = 3;
   if (depth > kMaxDepth) return OkStatus();
   CKPT_RETURN_IF_ERROR(NoteUnread(state, stored, kOptimizerMembers, into));
@@ -261,13 +267,11 @@ Status ReadOptimizer(const StoredState& state, const JsonCursor& stored,
   }
   if (const auto listed = stored.Find("param_groups")) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, listed->Items());
-    for (const JsonCursor& item : items) {
-      CKPT_ASSIGN_OR_RETURN(into.run.groups.emplace_back(), ReadGroup(state, item, step, into));
-    }
+    for (const JsonCursor& item : items) CKPT_RETURN_IF_ERROR(take(item, step));
     return OkStatus();
   }
   if (const auto inner = stored.Find("optimizer")) {
-    return ReadOptimizer(state, *inner, step, depth + 1, into);
+    return VisitGroups(state, *inner, step, depth + 1, take, into);
   }
   const auto numbered = stored.Find("$dict");
   if (!numbered) return OkStatus();
@@ -275,9 +279,19 @@ Status ReadOptimizer(const StoredState& state, const JsonCursor& stored,
   for (const JsonCursor& pair : pairs) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> entry, pair.Items());
     if (entry.size() != 2) continue;
-    CKPT_RETURN_IF_ERROR(ReadOptimizer(state, entry[1], step, depth + 1, into));
+    CKPT_RETURN_IF_ERROR(VisitGroups(state, entry[1], step, depth + 1, take, into));
   }
   return OkStatus();
+}
+
+Status ReadOptimizer(const StoredState& state, const JsonCursor& stored,
+                     std::optional<std::int64_t> step, StoredRun& into) {
+  const auto read = [&](const JsonCursor& group,
+                        const std::optional<std::int64_t>& updates) -> Status {
+    CKPT_ASSIGN_OR_RETURN(into.run.groups.emplace_back(), ReadGroup(state, group, updates, into));
+    return OkStatus();
+  };
+  return VisitGroups(state, stored, step, 0, read, into);
 }
 
 bool UsesSgd(const CheckpointIndex& index) {
@@ -313,7 +327,7 @@ Status ReadGroupsBesideBuffers(const CheckpointSource& source, std::optional<std
     CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, state.root().Items());
     for (const JsonCursor& item : items) {
       std::vector<ParamGroup> known = std::exchange(groups, {});
-      CKPT_RETURN_IF_ERROR(ReadOptimizer(state, item, step, 0, into));
+      CKPT_RETURN_IF_ERROR(ReadOptimizer(state, item, step, into));
       for (const ParamGroup& group : groups) {
         if (std::ranges::find(known, group) == known.end()) known.push_back(group);
       }
@@ -328,7 +342,7 @@ Status ReadGroups(const CheckpointSource& source, const StoredState& common, Sto
   std::optional<std::int64_t> step;
   if (UsesSgd(source.index())) step = 0;
   if (const auto stored = common.root().Find("optimizer")) {
-    CKPT_RETURN_IF_ERROR(ReadOptimizer(common, *stored, step, 0, into));
+    CKPT_RETURN_IF_ERROR(ReadOptimizer(common, *stored, step, into));
   }
   CKPT_RETURN_IF_ERROR(ReadGroupsBesideBuffers(source, step, into));
   if (!into.run.groups.empty()) return OkStatus();
@@ -420,6 +434,19 @@ Status CheckIsKnown(const OptimizerTensors& tensors) {
       .Hint(std::string(kTakeWeightsAlone));
 }
 
+// The weights that the optimizer updates: those for which it keeps something. Where it keeps
+// nothing, they may be all.
+std::set<std::string> UpdatedWeights(const CheckpointIndex& index, const OptimizerTensors& kept) {
+  std::set<std::string> weights;
+  const auto& known = kept.moments.empty() ? kept.main_weights : kept.moments.front().weight_of;
+  for (const auto& [key, weight] : known) weights.insert(weight);
+  if (!known.empty()) return weights;
+  for (const GlobalTensor& tensor : index.tensors()) {
+    if (!WithoutNumber(tensor.key).starts_with(kOptimizer)) weights.insert(tensor.key);
+  }
+  return weights;
+}
+
 }  // namespace
 
 bool HoldsRun(const CheckpointIndex& index) {
@@ -428,6 +455,20 @@ bool HoldsRun(const CheckpointIndex& index) {
   };
   return std::ranges::any_of(index.tensors(), is_of_optimizer) ||
          std::ranges::any_of(index.objects(), is_of_optimizer);
+}
+
+bool HoldsGroups(const CheckpointSource& source) {
+  const Result<StoredState> common = StoredState::ReadCommon(source);
+  const auto stored = common.ok() ? common->root().Find("optimizer") : std::nullopt;
+  if (!stored) return false;
+  bool is_sgd = false;
+  const auto look = [&](const JsonCursor& group, const std::optional<std::int64_t>& /*step*/) {
+    is_sgd = is_sgd || group.Find("momentum").has_value();
+    return OkStatus();
+  };
+  StoredRun unread;
+  // Of one that is not understood, ReadRun says why.
+  return !VisitGroups(*common, *stored, std::nullopt, 0, look, unread).ok() || is_sgd;
 }
 
 Result<OptimizerTensors> FindTensors(const CheckpointIndex& index) {
@@ -470,20 +511,17 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
     }
   }
   CKPT_RETURN_IF_ERROR(CountUpdates(args, stored.run));
+  CKPT_RETURN_IF_ERROR(CheckKeepsMoments(stored));
   if (detail == RunDetail::kToResume) {
     CKPT_RETURN_IF_ERROR(megatron::CheckSchedule(stored.run, args, kCommonKey));
   }
   // Megatron-Core from 0.16 on says in each group whether it overrides anything.
   const bool is_old = !stored.said.contains(fmt::format("{}default_config", kOfGroups));
-  if (stored.moments.empty()) {
-    CKPT_RETURN_IF_ERROR(CheckShapesTell(stored.run, is_old));
-  } else {
-    // Whatever group each was in, this is what can be known of it.
-    for (const auto& [key, weight] : stored.moments.front().weight_of) {
-      stored.run.group_of.emplace_back(weight, 0);
-    }
-    (is_old ? &ForgetGroupsOfOldSave : &ForgetGroups)(stored.run);
+  // Whatever group each was in, this is what can be known of it.
+  for (const std::string& weight : UpdatedWeights(source.index(), stored)) {
+    stored.run.group_of.emplace_back(weight, 0);
   }
+  (is_old ? &ForgetGroupsOfOldSave : &ForgetGroups)(stored.run);
   stored.run.buffers = BuffersOf(source);
   stored.decoded = {std::string(kCommonKey), std::string(megatron::kRunConfigKey),
                     std::string(megatron::kTrainStateKey)};

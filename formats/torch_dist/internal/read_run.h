@@ -10,8 +10,12 @@
 
 namespace ckpt::torch_dist {
 
-// Whether the checkpoint holds anything of an optimizer.
+// Whether the checkpoint holds anything of an optimizer, by its keys.
 [[nodiscard]] bool HoldsRun(const CheckpointIndex& index);
+
+// Whether its common state alone does: an optimizer is known by the momentum of its groups, as SGD
+// has one, and otherwise keeps tensors. One that cannot be read holds none.
+[[nodiscard]] bool HoldsGroups(const CheckpointSource& source);
 
 // The optimizer's tensors, where each parameter has its own: the forms of ReadRun. Errors:
 // kUnsupported (a form that does not say where a parameter lies), kMissing (a trained weight lacks
@@ -26,7 +30,7 @@ Result<OptimizerTensors> FindTensors(const CheckpointIndex& index);
 //
 // Errors: kUnsupported (a form that does not say where a parameter lies, parameters at different
 // updates), kMissing (there is no optimizer, a trained weight lacks a moment, a count is not
-// there), kBadMetadata.
+// there), kBadMetadata, those of CheckKeepsMoments.
 Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail);
 
 }  // namespace ckpt::torch_dist

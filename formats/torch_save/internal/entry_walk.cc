@@ -1,7 +1,9 @@
 #include "formats/torch_save/internal/entry_walk.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <span>
@@ -37,6 +39,7 @@ struct Child {
   NodeId key = kNoNode;  // kNoNode: an item of a list
   std::uint32_t position = 0;
   NodeId node = kNoNode;
+  bool is_attribute = false;
 };
 
 // The dict that stands for a mapping: itself, or the entries of an OrderedDict and the like.
@@ -165,6 +168,17 @@ Children ChildrenOf(const Graph& graph, NodeId node) {
   return children;
 }
 
+// The attributes of an OrderedDict, a dict; kNoNode if it has none, and of every other value: what
+// a class of a program's own keeps is known to that program.
+NodeId AttributesOf(const Graph& graph, NodeId node) {
+  if (graph.kind(node) != NodeKind::kCall ||
+      !graph.IsGlobal(graph.callable(node), "collections", "OrderedDict")) {
+    return kNoNode;
+  }
+  const NodeId state = graph.state(node);
+  return state != kNoNode && graph.kind(state) == NodeKind::kDict ? state : kNoNode;
+}
+
 bool IsSuspiciousCall(const Graph& graph, NodeId node) {
   if (graph.kind(node) != NodeKind::kCall) return false;
   const NodeId function = graph.callable(node);
@@ -228,8 +242,8 @@ class EntryWalk {
     if (!stack_.empty() && whole_.contains(node)) {
       return AddFound({.key = {}, .node = node, .is_value = true}, ChildOfTop());
     }
-    if (marks_[node] == Mark::kOpen) return OkStatus();
-    if (marks_[node] == Mark::kBarren) {
+    // What contains itself is not entered again.
+    if (marks_[node] == Mark::kOpen || marks_[node] == Mark::kBarren) {
       AddValueToParent();
       return OkStatus();
     }
@@ -264,6 +278,7 @@ class EntryWalk {
     const bool has_values = values_ == Values::kName && !frame.is_module;
     if (has_values && (holds_entries || is_short)) CKPT_RETURN_IF_ERROR(AddValues(frame));
     const bool is_barren = found_.size() == frame.found_before;
+    if (has_values && !is_barren) CKPT_RETURN_IF_ERROR(AddAttributes(frame));
     marks_[frame.node] = is_barren ? Mark::kBarren : Mark::kAgain;
     stack_.pop_back();
     if (key_ends_.size() > stack_.size()) key_ends_.pop_back();
@@ -282,6 +297,21 @@ class EntryWalk {
       const Child child = {.key = kNoNode, .position = position++, .node = item};
       if (IsContainer(graph_.kind(item))) continue;  // found, or a value
       CKPT_RETURN_IF_ERROR(AddFound({.key = {}, .node = item, .is_value = true}, &child));
+    }
+    return OkStatus();
+  }
+
+  // REQUIRES: it is on top of the stack.
+  Status AddAttributes(const Frame& frame) {
+    const NodeId state = AttributesOf(graph_, frame.node);
+    if (state == kNoNode) return OkStatus();
+    const std::span<const NodeId> items = graph_.items(state);
+    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+      if (graph_.kind(items[i]) != NodeKind::kText) continue;
+      const Child child = {
+          .key = items[i], .position = 0, .node = items[i + 1], .is_attribute = true};
+      CKPT_RETURN_IF_ERROR(AddFound(
+          {.key = {}, .node = child.node, .is_value = true, .is_attribute = true}, &child));
     }
     return OkStatus();
   }
@@ -331,8 +361,8 @@ class EntryWalk {
 
   void AppendElement(const Child& child, bool is_first, std::string& path) const {
     const bool is_item = child.key == kNoNode;
-    if (spelling_ == Spelling::kJoined) {
-      if (!is_first) path += '.';
+    if (spelling_ == Spelling::kJoined || child.is_attribute) {
+      if (!is_first || spelling_ == Spelling::kSubscripts) path += '.';
       path += is_item ? std::to_string(child.position) : pickle::PythonStr(graph_, child.key);
     } else {
       path += '[';
@@ -344,6 +374,10 @@ class EntryWalk {
   // A module inside another one is part of its state_dict, which is not nested.
   void AppendStep(const Child& child, std::size_t depth, EntryPath& path) const {
     const bool is_item = child.key == kNoNode;
+    if (child.is_attribute) {
+      path.emplace_back(AttributeName{std::string(graph_.text(child.key))});
+      return;
+    }
     if (is_item && depth > 0) {
       path.emplace_back(std::int64_t{child.position});
       return;
@@ -437,8 +471,10 @@ Result<std::vector<NamedNode>> Find(const Graph& graph, NodeId root, const Whole
   return found;
 }
 
-// A number is a position in a list, or a key that is a number; kNoNode if nothing is there.
+// A number is a position in a list, or a key that is a number; kNoNode if nothing is there. An
+// attribute is one value without being told so.
 NodeId NodeBehind(const Graph& graph, NodeId node, const PathStep& step) {
+  if (std::holds_alternative<AttributeName>(step)) return kNoNode;
   const auto* const text = std::get_if<std::string>(&step);
   if (graph.kind(node) == NodeKind::kDict && text != nullptr) return graph.Find(node, *text);
   const auto* const key = std::get_if<NumberKey>(&step);
@@ -466,7 +502,15 @@ Result<std::vector<NamedNode>> FindTensors(const Graph& graph, NodeId root) {
 
 Result<Entries> FindEntries(const Graph& graph, NodeId root, const WholeNodes& whole) {
   Result<std::vector<NamedNode>> all = Find(graph, root, whole, Values::kName);
-  if (all.ok()) return Entries{.list = *std::move(all)};
+  if (all.ok()) {
+    Entries entries{.list = *std::move(all)};
+    const auto first =
+        std::stable_partition(entries.list.begin(), entries.list.end(),
+                              [](const NamedNode& named) { return !named.is_attribute; });
+    entries.attributes.assign(std::move_iterator(first), std::move_iterator(entries.list.end()));
+    entries.list.erase(first, entries.list.end());
+    return entries;
+  }
   if (all.status().kind() != ErrorKind::kResource) return std::move(all).status();
   CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> tensors, FindTensors(graph, root));
   return Entries{.list = std::move(tensors), .has_values = false};

@@ -22,11 +22,13 @@ struct NamedNode {
   pickle::NodeId node = pickle::kNoNode;
   TensorForm form = TensorForm::kNone;  // kNone: a call that no honest checkpoint asks for, or:
   bool is_value = false;                // neither a tensor nor such a call
+  bool is_attribute = false;            // a value beside those of a mapping
   EntryPath path = {};                  // filled by FindPaths alone
 };
 
 struct Entries {
   std::vector<NamedNode> list;
+  std::vector<NamedNode> attributes = {};
   bool has_values = true;  // false: they are more than can be listed
 };
 
@@ -35,7 +37,7 @@ struct Entries {
 // joined with '.'. Where two paths are the same text then (`{"a.b": …}` beside `{"a": {"b": …}}`, a
 // key 1 beside "1"), both are written as Python would subscript them: `['a.b']`, `['a']['b']`. In
 // order of the walk; the same tensor under two paths is named twice; a container that contains
-// itself is not entered again. Calls that pickle::IsHarmlessCall does not know are named too.
+// itself is a value there. Calls that pickle::IsHarmlessCall does not know are named too.
 //
 // Errors: kResource (more names, or more ways to them, than a checkpoint can have: shared
 // containers that multiply), kBadMetadata (a dict with the same key twice).
@@ -45,14 +47,15 @@ Result<std::vector<NamedNode>> FindTensors(const pickle::Graph& graph, pickle::N
 // mapping has under a key; a list that holds neither mappings nor tensors, and any other object
 // that holds no tensors, as a whole. Two things differ: an empty mapping is a value, and one of
 // more than 10,000 values and nothing else is one value. An nn.Module has no values. Of `whole`
-// each is a value.
+// each is a value. Attributes are those of each OrderedDict that holds an entry, named
+// `model._metadata` or `['model']._metadata`.
 Result<Entries> FindEntries(const pickle::Graph& graph, pickle::NodeId root,
                             const WholeNodes& whole = {});
 
-// Where the entries of FindEntries stand. An nn.Module counts as its state_dict, which is one
-// mapping; a tuple counts as a list, and a root that is a sequence as a mapping of its positions.
-// The root itself stands nowhere. Errors: those of FindEntries, kResource also where that goes on
-// without values.
+// Where the entries and attributes of FindEntries stand. An nn.Module counts as its state_dict,
+// which is one mapping; a tuple counts as a list, and a root that is a sequence as a mapping of its
+// positions. The root itself stands nowhere. Errors: those of FindEntries, kResource also where
+// that goes on without values.
 Result<EntryPaths> FindPaths(const pickle::Graph& graph, pickle::NodeId root,
                              const WholeNodes& whole = {});
 

@@ -81,6 +81,8 @@ bool IsList(const Tree::Node& node) {
   return !node.order.empty() && std::holds_alternative<std::int64_t>(*node.order.front());
 }
 
+bool IsAttribute(const PathStep* step) { return std::holds_alternative<AttributeName>(*step); }
+
 // `data.pkl`, and the records beside it.
 struct Written {
   Bytes pickle;
@@ -155,8 +157,11 @@ class StateWriter {
     for (std::size_t entry = 0; entry < num_entries(); ++entry) {
       const std::string& key = KeyOf(entry);
       const auto known = state_.paths.find(key);
-      const bool is_known = is_nested && known != state_.paths.end();
-      places.push_back(is_known ? known->second : EntryPath{key});
+      const bool is_known = known != state_.paths.end();
+      const bool is_attribute =
+          is_known && std::holds_alternative<AttributeName>(known->second.back());
+      const PathStep on_top = is_attribute ? PathStep(AttributeName{key}) : PathStep(key);
+      places.push_back(is_known && is_nested ? known->second : EntryPath{on_top});
       by_key.emplace(key, places.back());
       if (places.back().size() > kMaxSteps) return std::nullopt;
     }
@@ -178,17 +183,37 @@ class StateWriter {
       pickle.EndList();
       return OkStatus();
     }
-    pickle.BeginDict();
+    // A dict of Python has no attributes.
+    const bool has_attributes = std::ranges::any_of(node.order, IsAttribute);
+    if (has_attributes) {
+      pickle.Global("collections", "OrderedDict").EmptyTuple().Reduce().BeginEntries();
+    } else {
+      pickle.BeginDict();
+    }
     for (const PathStep* step : node.order) {
-      if (const auto* const text = std::get_if<std::string>(step)) {
-        pickle.Text(*text);
-      } else {
-        pickle.Int(std::get<NumberKey>(*step).number);
-      }
-      CKPT_RETURN_IF_ERROR(WriteNode(tree, tree.At(node.below.at(*step)), pickle));
+      if (!IsAttribute(step)) CKPT_RETURN_IF_ERROR(WriteStep(tree, node, *step, pickle));
     }
     pickle.EndDict();
+    if (!has_attributes) return OkStatus();
+    pickle.BeginDict();
+    for (const PathStep* step : node.order) {
+      if (IsAttribute(step)) CKPT_RETURN_IF_ERROR(WriteStep(tree, node, *step, pickle));
+    }
+    pickle.EndDict().Build();
     return OkStatus();
+  }
+
+  // What is behind `step`, under its name.
+  Status WriteStep(const Tree& tree, const Tree::Node& node, const PathStep& step,
+                   pickle::PickleWriter& pickle) const {
+    if (const auto* const text = std::get_if<std::string>(&step)) {
+      pickle.Text(*text);
+    } else if (const auto* const attribute = std::get_if<AttributeName>(&step)) {
+      pickle.Text(attribute->name);
+    } else {
+      pickle.Int(std::get<NumberKey>(step).number);
+    }
+    return WriteNode(tree, tree.At(node.below.at(step)), pickle);
   }
 
   Status WriteEntry(std::size_t entry, pickle::PickleWriter& pickle) const {
@@ -231,6 +256,7 @@ class StateWriter {
     for (const NamedNode& named : found->list) {
       is_tensor.emplace(named.key, named.form == TensorForm::kDense);
     }
+    for (const NamedNode& named : found->attributes) is_tensor.emplace(named.key, false);
     std::set<std::string> missing;
     for (std::size_t entry = 0; entry < num_entries(); ++entry) {
       const auto known = is_tensor.find(KeyOf(entry));

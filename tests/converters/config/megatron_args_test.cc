@@ -246,9 +246,19 @@ TEST(ConfigFromMegatronArgs, ReadsLayerFrequenciesAsMegatronDoes) {
   EXPECT_THAT(ConfigFromMegatronArgs(args), FailsWith(ErrorKind::kUnsupported));
 }
 
+TEST(ConfigFromMegatronArgs, NamesTheActivation) {
+  Configuration args = {{"num_layers", 4},         {"hidden_size", 8},
+                        {"ffn_hidden_size", 16},   {"num_attention_heads", 2},
+                        {"padded_vocab_size", 32}, {"max_position_embeddings", 64},
+                        {"squared_relu", true}};
+  EXPECT_EQ(ConfigFromMegatronArgs(args)->at("hidden_act"), Value("relu2"));
+  args["squared_relu"] = false;
+  EXPECT_EQ(ConfigFromMegatronArgs(args)->at("hidden_act"), Value("gelu_pytorch_tanh"));
+}
+
 TEST(ConfigFromMegatronArgs, ListsEverythingItCannotDescribe) {
   const auto config =
-      ConfigFromMegatronArgs({{"squared_relu", true}, {"multi_latent_attention", true}});
+      ConfigFromMegatronArgs({{"normalization", "L2"}, {"multi_latent_attention", true}});
   ASSERT_THAT(config, FailsWith(ErrorKind::kUnsupported));
   EXPECT_EQ(config.status().problems().size(), 3U);
 }

@@ -311,6 +311,40 @@ TEST(ModelArgs, AreComparedWithAConfigurationByWhatBothMean) {
   EXPECT_THAT(Compared(dynamic, ArgsOf(dynamic)), IsEmpty());
 }
 
+TEST(ModelArgs, DifferInNothingThatHasNoEffect) {
+  // No layer has an MLP of its own.
+  const Configuration experts =
+      With(Dense("mixtral"), {{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
+  EXPECT_THAT(Compared(experts, With(ArgsOf(experts), {{"ffn_hidden_size", 96}})), IsEmpty());
+  // The first layer has one.
+  const Configuration latent = Latent("deepseek_v3");
+  EXPECT_THAT(Compared(latent, With(ArgsOf(latent), {{"ffn_hidden_size", 96}})), SizeIs(1));
+
+  // Megatron's latent attention is Yarn's by default, with a factor that changes nothing.
+  const Configuration yarn = With(ArgsOf(latent), {{"rope_type", "yarn"}});
+  EXPECT_THAT(Compared(latent, With(yarn, {{"rotary_scaling_factor", 1.0}})), IsEmpty());
+  EXPECT_FALSE(Compared(latent, With(yarn, {{"rotary_scaling_factor", 2.0}})).empty());
+}
+
+TEST(ModelArgs, DifferInNothingWherePositionsAreDividedByOne) {
+  const Configuration plain = Dense("llama");
+  for (const char* type : {"linear", "llama3", "yarn"}) {
+    SCOPED_TRACE(type);
+    Configuration scaled = With(plain, {{"rope_parameters.rope_type", type},
+                                        {"rope_parameters.factor", 1.0},
+                                        {"rope_parameters.original_max_position_embeddings", 32}});
+    EXPECT_THAT(Compared(plain, ArgsOf(scaled)), IsEmpty());
+    EXPECT_THAT(Compared(scaled, ArgsOf(plain)), IsEmpty());
+    scaled["rope_parameters.factor"] = 2.0;
+    EXPECT_FALSE(Compared(plain, ArgsOf(scaled)).empty());
+  }
+  // Of Yarn, cosine and sine have a factor of their own.
+  const Configuration louder = With(plain, {{"rope_parameters.rope_type", "yarn"},
+                                            {"rope_parameters.factor", 1.0},
+                                            {"rope_parameters.attention_factor", 1.5}});
+  EXPECT_FALSE(Compared(plain, ArgsOf(louder)).empty());
+}
+
 // A run of such a model saves it, and knows it again.
 TEST(ModelArgs, KeepTheBiasesOfAttentionAlone) {
   for (const char* model_type : {"llama", "qwen3", "qwen2"}) {

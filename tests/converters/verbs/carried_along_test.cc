@@ -15,7 +15,6 @@
 #include "converters/config/run_settings.h"
 #include "converters/verbs/convert.h"
 #include "converters/verbs/model_source.h"
-#include "core/base/endian.h"
 #include "formats/registry/registry.h"
 #include "formats/registry/stored_run.h"
 #include "tests/converters/verbs/convert_fixture.h"
@@ -54,14 +53,84 @@ TEST_F(ConvertTest, FilesThatStayBehindAreListedWithTheirSize) {
   }
 }
 
+// A trainer's, a person's, or a checkpoint of something else.
+TEST_F(ConvertTest, FilesBesideACheckpointAreListed) {
+  const auto listed = [](const Path& source, const Path& directory) {
+    const testing::TempDir dir;
+    ConvertOptions options;
+    options.source = source;
+    options.target = dir.path() / "target";
+    options.to.container = *FindFormat("dcp");
+    const auto report = Convert(options);
+    EXPECT_THAT(report, IsOk());
+    std::vector<std::string> names;
+    if (!report.ok()) return names;
+    for (const LeftOutEntry& entry : report->dropped) {
+      if (!boost::filesystem::exists(directory / entry.key)) continue;  // an object
+      EXPECT_EQ(entry.bytes, boost::filesystem::file_size(directory / entry.key)) << entry.key;
+      EXPECT_FALSE(entry.why.empty()) << entry.key;
+      names.push_back(entry.key);
+    }
+    return names;
+  };
+  ConvertOptions file = Between("", "torch_save", Golden("llama-tied-fp32"), "of_torch");
+  boost::filesystem::create_directories(file.target);
+  file.target /= "pytorch_model.bin";
+  for (const ConvertOptions& there : {Between("", "dcp", file.source, "dcp"),
+                                      Between("hf", "torch_dist", file.source, "core"), file}) {
+    SCOPED_TRACE(there.target);
+    ASSERT_THAT(Convert(there), IsOk());
+    const bool is_file = there.to.container->is_one_file;
+    const auto opened =
+        OpenCheckpoint(PosixStorage(), is_file ? there.target.parent_path() : there.target);
+    ASSERT_THAT(opened, IsOk());
+    const Path& directory = opened->directory;
+    EXPECT_THAT(listed(directory, directory), ::testing::IsEmpty()) << "all is read or carried";
+    boost::filesystem::create_directories(directory / "modelopt_state");
+    for (const char* name : {"README.md", "modelopt_state/common.pt", "rng.pt"}) {
+      ASSERT_THAT(WriteSmallFile(PosixStorage(), directory / name, AsBytes("text")), IsOk());
+    }
+    ASSERT_THAT(WriteSmallFile(PosixStorage(), directory / "empty", {}), IsOk());
+    EXPECT_THAT(listed(directory, directory),
+                ::testing::ElementsAre("README.md", "modelopt_state/common.pt", "rng.pt"));
+    if (is_file) {
+      EXPECT_THAT(listed(there.target, directory), ::testing::IsEmpty())
+          << "nothing lies beside one file";
+    }
+  }
+}
+
+TEST_F(ConvertTest, FilesBesideACheckpointGoAlongWithAConfiguration) {
+  ASSERT_THAT(Convert(Between("", "dcp", Golden("llama-tied-fp32"), "dcp")), IsOk());
+  const Path source = dir_.path() / "dcp";
+  boost::filesystem::rename(source / "hf_assets" / "config.json", source / "config.json");
+  boost::filesystem::remove_all(source / "hf_assets");
+  boost::filesystem::remove(source / "ckptkit.json");
+  for (const char* name : {"README.md", "rng.pt"}) {
+    ASSERT_THAT(WriteSmallFile(PosixStorage(), source / name, AsBytes("x")), IsOk());
+  }
+  const auto report = Convert(Between("", "dcp", source, "again"));
+  ASSERT_THAT(report, IsOk());
+  ASSERT_EQ(report->dropped.size(), 1U);
+  EXPECT_EQ(report->dropped[0].key, "rng.pt");
+  EXPECT_TRUE(boost::filesystem::exists(dir_.path() / "again" / "hf_assets" / "README.md"));
+}
+
+TEST_F(ConvertTest, AFileBesideACheckpointThatCannotBeNamedIsAWarning) {
+  ASSERT_THAT(Convert(Between("", "dcp", Golden("llama-tied-fp32"), "dcp")), IsOk());
+  const Path source = dir_.path() / "dcp";
+  ASSERT_THAT(WriteSmallFile(PosixStorage(), source / "a\xff.txt", AsBytes("x")), IsOk());
+  const auto report = Convert(Between("", "dcp", source, "again"));
+  ASSERT_THAT(report, IsOk());
+  ASSERT_EQ(report->warnings.size(), 1U);
+  EXPECT_THAT(report->warnings[0].message, HasSubstr("what lies beside the checkpoint"));
+}
+
 TEST_F(ConvertTest, AnAdapterTravelsWithItsConfiguration) {
   const Path source = dir_.path() / "adapter";
   boost::filesystem::create_directories(source);
-  const std::string header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}   )";
-  Bytes file;
-  AppendLe(std::uint64_t{header.size()}, file);
-  Append(header + "x", file);
-  ASSERT_THAT(WriteSmallFile(PosixStorage(), source / "adapter_model.safetensors", file), IsOk());
+  WriteSafetensors(source / "adapter_model.safetensors",
+                   R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}   )", 1);
   for (const char* name : {"adapter_config.json", "notes.json"}) {
     ASSERT_THAT(WriteSmallFile(PosixStorage(), source / name, AsBytes("{}")), IsOk());
   }
@@ -86,12 +155,9 @@ TEST_F(ConvertTest, AnAdapterTravelsWithItsConfiguration) {
 
 TEST_F(ConvertTest, WhatHeadersOfSafetensorsSayIsCarriedOrListed) {
   const Path source = dir_.path() / "model.safetensors";
-  const std::string header =
-      R"({"__metadata__":{"note":"mine"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
-  Bytes file;
-  AppendLe(std::uint64_t{header.size()}, file);
-  Append(header + "x", file);
-  ASSERT_THAT(WriteSmallFile(PosixStorage(), source, file), IsOk());
+  WriteSafetensors(
+      source,
+      R"({"__metadata__":{"note":"mine"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1);
   const auto dropped = [&](const Path& from, const std::string& to, const Path& target,
                            const std::map<std::string, std::string>& rename = {}) {
     ConvertOptions options;

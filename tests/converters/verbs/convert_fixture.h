@@ -2,6 +2,7 @@
 #ifndef CKPT_TESTS_CONVERTERS_VERBS_CONVERT_FIXTURE_H_
 #define CKPT_TESTS_CONVERTERS_VERBS_CONVERT_FIXTURE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <sstream>
@@ -12,6 +13,7 @@
 #include "converters/families/known_namings.h"
 #include "converters/verbs/convert.h"
 #include "converters/verbs/model_digest.h"
+#include "core/base/endian.h"
 #include "core/io/posix_storage.h"
 #include "formats/registry/registry.h"
 #include "tests/testing/golden.h"
@@ -54,6 +56,14 @@ class ConvertTest : public ::testing::Test {
   }
   static Result<ConvertReport> Convert(const ConvertOptions& options) {
     return Convert(PosixStorage(), options);
+  }
+  // `header`: JSON, without its length. Every byte of the `size_bytes` behind it is 'x'.
+  static void WriteSafetensors(const Path& path, const std::string& header,
+                               std::size_t size_bytes) {
+    Bytes file;
+    AppendLe(std::uint64_t{header.size()}, file);
+    Append(header + std::string(size_bytes, 'x'), file);
+    ASSERT_THAT(WriteSmallFile(PosixStorage(), path, file), IsOk());
   }
   static std::string DigestAsHf(const Path& path) {
     const auto model = OpenModel(PosixStorage(), path, {});

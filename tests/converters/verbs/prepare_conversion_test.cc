@@ -84,6 +84,37 @@ TEST_F(ConvertTest, WantsTheNameOfAFileForOne) {
   EXPECT_THAT(Convert(Between("", "dcp", Golden("llama-tied-fp32"), "dcp/")), IsOk());
 }
 
+TEST_F(ConvertTest, WantsAnotherNameThanThatOfAFileForADirectory) {
+  const Path source = Golden("llama-tied-fp32");
+  for (const char* format : {"safetensors", "hf"}) {
+    SCOPED_TRACE(format);
+    const Status refused = Convert(Between("", format, source, "out.safetensors")).status();
+    EXPECT_EQ(refused.kind(), ErrorKind::kUsage);
+    EXPECT_THAT(refused.first().message, HasSubstr("that of a file"));
+    EXPECT_TRUE(boost::filesystem::is_empty(dir_.path()));
+  }
+  EXPECT_THAT(Convert(Between("", "safetensors", source, "out.safetensors/")), IsOk());
+}
+
+TEST_F(ConvertTest, NamesEveryDtypeThatItDoesNotConvert) {
+  const Path source = dir_.path() / "model.safetensors";
+  WriteSafetensors(source,
+                   R"({"a":{"dtype":"C64","shape":[1],"data_offsets":[0,8]},)"
+                   R"("b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]},)"
+                   R"("c":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[12,13]},)"
+                   R"("d":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[13,14]}})",
+                   14);
+  ConvertOptions options = Between("", "safetensors", source, "out");
+  options.dtype = DType::kBfloat16;
+  const auto prepared = PrepareConversion(PosixStorage(), options);
+  ASSERT_THAT(prepared, IsOk());
+  ASSERT_EQ(prepared->warnings.size(), 1U);
+  EXPECT_EQ(prepared->warnings[0].tensor, "a");
+  EXPECT_EQ(prepared->warnings[0].message,
+            "--dtype does not convert float8_e4m3fn (2 tensors), complex64 (1 tensor); these of 4 "
+            "tensors keep what they have");
+}
+
 TEST_F(ConvertTest, RefusesToCompressARepository) {
   ASSERT_THAT(Convert(ToFsdp(Golden("llama-tied-fp32"))), IsOk());
   ConvertOptions options = ToHf(dir_.path() / "fsdp");

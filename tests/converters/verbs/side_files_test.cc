@@ -108,7 +108,8 @@ TEST(SideFiles, WhatATrainingRunLeavesIsLeftOutWithItsBytes) {
       "vocab.pt"};
   std::vector<std::string> all = left_out;
   all.insert(all.end(),
-             {"config.json", "original/params.json", ".git/config", ".cache/x", "ckptkit.json"});
+             {"config.json", "original/params.json", ".git/config", ".cache/x", "ckptkit.json",
+              "integrity.json", "out.ckptkit-partial/model.safetensors"});
   const Result<SideFiles> files = Sort(all);
   ASSERT_THAT(files, testing::IsOk());
   EXPECT_THAT(files->carried, ::testing::ElementsAre("config.json", "original/params.json"));
@@ -134,10 +135,31 @@ TEST(SideFiles, AnAdaptersConfigurationIsCarriedWithItsWeightsAlone) {
   const Result<SideFiles> alone = Sort({"adapter_config.json", "adapter_model.safetensors"});
   ASSERT_THAT(alone, testing::IsOk());
   EXPECT_THAT(alone->carried, ::testing::ElementsAre("adapter_config.json"));
-  const Result<SideFiles> beside =
-      Sort({"adapter_config.json", "adapter_model.safetensors", "model.safetensors"});
-  ASSERT_THAT(beside, testing::IsOk());
-  EXPECT_THAT(beside->carried, ::testing::IsEmpty());
+  for (const std::string model :
+       {"model.safetensors", "pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "m.gguf"}) {
+    const Result<SideFiles> beside =
+        Sort({"adapter_config.json", "adapter_model.safetensors", model});
+    ASSERT_THAT(beside, testing::IsOk());
+    EXPECT_THAT(beside->carried, ::testing::IsEmpty()) << model;
+  }
+}
+
+TEST(SideFiles, WhatATrainerLeavesBesideAnAdapterIsNoModel) {
+  const Result<SideFiles> files =
+      Sort({"adapter_config.json", "adapter_model.safetensors", "optimizer.pt", "rng_state_0.pth",
+            "scheduler.pt", "training_args.bin"});
+  ASSERT_THAT(files, testing::IsOk());
+  EXPECT_THAT(files->carried, ::testing::ElementsAre("adapter_config.json"));
+  EXPECT_THAT(NamesOf(files->left_out),
+              ::testing::ElementsAre("adapter_model.safetensors", "optimizer.pt", "rng_state_0.pth",
+                                     "scheduler.pt", "training_args.bin"));
+  // Where the weights lie elsewhere, the configuration is all that is here.
+  const Result<SideFiles> assets = Sort({"adapter_config.json"});
+  ASSERT_THAT(assets, testing::IsOk());
+  EXPECT_THAT(assets->carried, ::testing::ElementsAre("adapter_config.json"));
+  const Result<SideFiles> other = Sort({"adapter_config.json", "model.pt"});
+  ASSERT_THAT(other, testing::IsOk());
+  EXPECT_THAT(other->carried, ::testing::IsEmpty());
 }
 
 // The manifest is JSON: it could not name such a file, and would call the copy damaged.

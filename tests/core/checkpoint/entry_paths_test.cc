@@ -32,6 +32,15 @@ TEST(EntryPathsTest, TellKeysThatAreNumbersFromTextsAndPositions) {
   EXPECT_EQ(WithTextKeys(Steps(one, kA, kFirst)), Steps(std::string("1"), kA, kFirst));
 }
 
+TEST(EntryPathsTest, TellAttributesFromKeys) {
+  const AttributeName a = {.name = kA};
+  EXPECT_TRUE(MakeOneObject({{"x", Steps(kA)}, {"y", Steps(a)}}));
+  EXPECT_TRUE(MakeOneObject({{"x", Steps(kB, kA, kB)}, {"y", Steps(kB, a)}}));
+  EXPECT_FALSE(MakeOneObject({{"x", Steps(kB, a)}, {"y", Steps(kB, a)}}));
+  EXPECT_FALSE(MakeOneObject({{"x", Steps(kB, kFirst)}, {"y", Steps(kB, a)}}));
+  EXPECT_EQ(WithTextKeys(Steps(kA, a)), Steps(kA, a));
+}
+
 TEST(EntryPathsTest, ShowWhatWouldBeLost) {
   EXPECT_FALSE(MakeOneObject({{"x", Steps(kA)}, {"y", Steps(kA)}}));
   EXPECT_FALSE(MakeOneObject({{"x", Steps(kA)}, {"y", Steps(kA, kB, kFirst)}, {"z", Steps(kB)}}));

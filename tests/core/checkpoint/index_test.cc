@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "core/base/warning.h"
+#include "core/checkpoint/copy_index.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt {
@@ -49,6 +50,15 @@ TEST(IndexBuilder, SortsTensorsAndKeepsTheirChunks) {
   EXPECT_EQ(index->box(index->chunks(*b)[1]), (Box{{1}, {1}}));
   EXPECT_EQ(index->encoding(index->chunks(*b)[1]), "raw");
   EXPECT_EQ(index->FindTensor("c"), nullptr);
+}
+
+TEST(CopyIndex, SaysHowRanksSaved) {
+  IndexBuilder from;
+  from.SetRanksSavedAlone();
+  IndexBuilder to;
+  BeginCopy(from.Build().value(), to);
+  EXPECT_TRUE(to.Build().value().ranks_saved_alone());
+  EXPECT_FALSE(IndexBuilder().Build().value().ranks_saved_alone());
 }
 
 TEST(IndexBuilder, RefusesAKeyTwice) {

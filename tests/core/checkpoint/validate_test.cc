@@ -103,6 +103,13 @@ TEST(ValidateIndex, ReportsAMissingFileForEachEntryThatNeedsIt) {
                                                         IsProblem(ErrorKind::kMissingFile, "o")));
 }
 
+TEST(ValidateIndex, LooksForCopiesOfObjects) {
+  IndexOnlySource source({1, 1});
+  source.builder.AddObject({.key = "o", .file = 0, .size_bytes = 1});
+  source.builder.AddObjectCopy({.key = "o", .file = 1, .offset_bytes = 500, .size_bytes = 1});
+  EXPECT_THAT(source.Validate(), ::testing::ElementsAre(IsProblem(ErrorKind::kOutOfRange, "o")));
+}
+
 TEST(ValidateIndex, BlamesTheFileWhenItsEntriesFollowEachOther) {
   IndexOnlySource source({5});
   source.builder.AddTensor("a", DType::kInt8, {4});

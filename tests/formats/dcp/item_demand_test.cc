@@ -46,6 +46,17 @@ TEST(ItemDemandTest, FindsTheFileWhoseBytesTooManyShare) {
   EXPECT_FALSE(demand.IsExcessive(1, kFileBytes));
 }
 
+// What several ranks stored of an object is read, too.
+TEST(ItemDemandTest, CountsCopiesOfObjects) {
+  IndexBuilder builder;
+  const FileId file = builder.AddFile("f");
+  const ObjectEntry object = {.key = "o", .file = file, .size_bytes = kFileBytes};
+  builder.AddObject(object);
+  for (int i = 0; i < 70; ++i) builder.AddObjectCopy(object);
+  const CheckpointIndex index = builder.Build().value();
+  EXPECT_TRUE(ItemDemand(index).IsExcessive(file, kFileBytes));
+}
+
 // Of a file that was cut off, the rest can be read.
 TEST(ItemDemandTest, CountsNoEntryBehindTheEndOfTheFile) {
   const CheckpointIndex index = IndexOf(70, 1, kFileBytes);

@@ -147,13 +147,24 @@ TEST_F(MetadataTest, FilesOfSeveralRanksBecomeOneIndex) {
   items_ = {items_[0]};
   items_[0].file = 1;
   tensors_ = {tensors_[0]};
+  objects_[0].offset_bytes = 200;
   const Bytes second = Encode();
   const std::vector<MetadataFile> files = {{.name = "__0.metadata", .bytes = first},
                                            {.name = "__1.metadata", .bytes = second}};
   ASSERT_THAT(ReadMetadata(files, builder_), IsOk());
   index_ = *builder_.Build();
   EXPECT_EQ(index_.FindTensor("a.w")->num_chunks, 3U) << "the replica is kept beside the original";
-  EXPECT_EQ(index_.objects().size(), 1U);
+  ASSERT_EQ(index_.objects().size(), 1U);
+  EXPECT_EQ(index_.objects()[0].offset_bytes, 100U);
+  const auto copies = index_.copies(index_.objects()[0]);
+  ASSERT_EQ(copies.size(), 1U);
+  EXPECT_EQ(copies[0].offset_bytes, 200U);
+  EXPECT_TRUE(index_.ranks_saved_alone());
+}
+
+TEST_F(MetadataTest, OneFileIsOfRanksThatSavedTogether) {
+  ASSERT_THAT(Read(), IsOk());
+  EXPECT_FALSE(index_.ranks_saved_alone());
 }
 
 TEST_F(MetadataTest, EveryCutIsAnErrorAndEveryFlipIsSurvived) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/checkpoint/differing_copies.h"
 #include "core/checkpoint/digest.h"
 #include "core/checkpoint/validate.h"
 #include "core/io/posix_storage.h"
@@ -47,6 +48,27 @@ TEST(DcpSourceTest, ClaimsAChecksumOnlyWhereThereIsOne) {
       ASSERT_THAT((*source)->Locate(tensor, index.chunks(tensor)[0]), IsOk());
     }
     EXPECT_EQ((*source)->protection(), protection) << name;
+  }
+}
+
+// Each rank stored all objects, and its replicas of tensors, with the values of the others.
+TEST(DcpSourceTest, KeepsWhatEveryRankStored) {
+  const Path directory = testing::GoldenDir() / "dcp/no_collectives/ckpt";
+  const auto source = dcp::Source::Open(PosixStorage(), directory);
+  ASSERT_THAT(source, IsOk());
+  const CheckpointIndex& index = (*source)->index();
+  EXPECT_TRUE(index.ranks_saved_alone());
+  ASSERT_EQ(index.objects().size(), 5U);
+  for (const ObjectEntry& object : index.objects()) {
+    EXPECT_EQ(index.copies(object).size(), 1U) << object.key;
+    const auto differing = CompareCopies(**source, object);
+    ASSERT_THAT(differing, IsOk());
+    EXPECT_TRUE(differing->empty()) << object.key;
+  }
+  for (const GlobalTensor& tensor : index.tensors()) {
+    const auto differing = CompareCopies(**source, tensor, kBudget);
+    ASSERT_THAT(differing, IsOk());
+    EXPECT_TRUE(differing->empty()) << tensor.key;
   }
 }
 

@@ -1,6 +1,7 @@
 // Optimizers under keys and with values that say anything.
 #include "formats/fsdp2/internal/read_run.h"
 
+#include <algorithm>
 #include <cstring>
 #include <ostream>
 #include <string>
@@ -98,10 +99,20 @@ TEST(ReadRunTest, ReadsSettingsUnderEveryName) {
                                       {"optim.param_groups.v.weight_decay", "0.0"}});
   const auto stored = ReadRun(source, RunDetail::kWhole);
   ASSERT_THAT(stored, IsOk());
-  EXPECT_THAT(stored->run.group_of, ElementsAre(Pair("v", 0), Pair("w", 1)));
+  // What decays is the first group.
+  EXPECT_THAT(stored->run.group_of, ElementsAre(Pair("v", 1), Pair("w", 0)));
   ASSERT_EQ(stored->run.groups.size(), 2U);
-  EXPECT_EQ(stored->run.groups[0].wd_mult, 0);
-  EXPECT_EQ(stored->run.groups[1].wd_mult, 1);
+  EXPECT_EQ(stored->run.groups[0].wd_mult, 1);
+  EXPECT_EQ(stored->run.groups[1].wd_mult, 0);
+}
+
+TEST(ReadRunTest, TellsFrozenParametersFromTrainedOnes) {
+  StatedObjects objects = Group();
+  objects["optim.param_groups.0.params"] = R"(["f", "w"])";
+  const auto stored = ReadRun(StatedSource(Adam(), objects), RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_THAT(stored->run.group_of, ElementsAre(Pair("w", 0)));
+  EXPECT_THAT(stored->run.frozen_of, ElementsAre(Pair("f", 0)));
 }
 
 // A rate that a captured graph reads.
@@ -198,6 +209,73 @@ TEST(ReadRunTest, HoldsNoneWhereParametersHaveNoNames) {
   EXPECT_FALSE(HoldsRun(StatedSource({Vector("model.w")}, Group()).index()));
 }
 
+StatedObjects GroupOfSgd(const std::string& owner, const std::string& momentum = "0.0") {
+  StatedObjects objects;
+  for (const auto& [field, json] : StatedObjects{{"lr", "0.5"},
+                                                 {"momentum", momentum},
+                                                 {"dampening", "0.0"},
+                                                 {"nesterov", "false"},
+                                                 {"weight_decay", "0.1"}}) {
+    objects[fmt::format("optim.param_groups.{}.{}", owner, field)] = json;
+  }
+  objects["run.finished_updates"] = "3";
+  return objects;
+}
+
+// Without momentum SGD keeps nothing at all.
+TEST(ReadRunTest, KnowsSgdByTheNamesInItsGroups) {
+  StatedObjects nested = GroupOfSgd("0");
+  nested["optim.param_groups.0.params"] = R"(["w"])";
+  nested["optim.state"] = "{}";
+  for (const StatedObjects& objects : {nested, GroupOfSgd("w")}) {
+    const StatedSource source({Vector("model.w")}, objects);
+    EXPECT_FALSE(HoldsRun(source.index()));
+    EXPECT_TRUE(HasKeysOf(source.index()));
+    EXPECT_TRUE(HoldsGroups(source));
+    const auto stored = ReadRun(source, RunDetail::kWhole);
+    ASSERT_THAT(stored, IsOk());
+    EXPECT_TRUE(stored->run.uses_sgd());
+    EXPECT_EQ(stored->run.finished_updates(), 3);
+    EXPECT_THAT(stored->run.group_of, ElementsAre(Pair("w", 0)));
+    EXPECT_TRUE(stored->moments.empty());
+    const bool has_place = objects.contains("optim.state");
+    EXPECT_EQ(std::ranges::count(stored->decoded, "optim.state"), has_place ? 1 : 0);
+  }
+}
+
+TEST(ReadRunTest, WhatIsInAPlaceOfTheStateIsNotOverlooked) {
+  StatedObjects objects = GroupOfSgd("w");
+  objects["optim.state"] = R"({"w": 1})";
+  const auto stored = ReadRun(StatedSource({Vector("model.w")}, objects), RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(std::ranges::count(stored->decoded, "optim.state"), 0);
+}
+
+// An optimizer's own state_dict().
+TEST(ReadRunTest, HoldsNoneOfSgdWhereParametersHaveNoNames) {
+  for (const char* params : {"[0, 1]", R"(["0", "1"])", "[]"}) {
+    StatedObjects objects = GroupOfSgd("0");
+    objects["optim.param_groups.0.params"] = params;
+    EXPECT_FALSE(HoldsGroups(StatedSource({Vector("model.w")}, objects))) << params;
+  }
+  EXPECT_FALSE(HoldsGroups(StatedSource({Vector("model.w")}, Group())));
+}
+
+TEST(ReadRunTest, RefusesAMomentumThatIsNotThere) {
+  const auto absent =
+      ReadRun(StatedSource({Vector("model.w")}, GroupOfSgd("w", "0.9")), RunDetail::kWhole);
+  ASSERT_THAT(absent, FailsWith(ErrorKind::kMissing));
+  EXPECT_EQ(absent.status().first().expected, "momentum_buffer");
+  // One parameter's: the other may be frozen, or have no momentum.
+  StatedObjects objects = GroupOfSgd("w", "0.9");
+  objects.merge(GroupOfSgd("v"));
+  const auto partly =
+      ReadRun(StatedSource({Vector("model.w"), Vector("optim.state.w.momentum_buffer")}, objects),
+              RunDetail::kWhole);
+  ASSERT_THAT(partly, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(partly.status().ToString(), HasSubstr("--weights-only"));
+}
+
 // What torch 2.4.1 saved: two groups, a scheduler, two updates on two ranks.
 TEST(ReadRunTest, ReadsWhatTorchSaved) {
   const auto source =
@@ -226,6 +304,10 @@ TEST(ReadRunTest, ARunOfSgdThatNobodyCountedIsRefused) {
   ASSERT_THAT(stored, FailsWith(ErrorKind::kMissing));
   EXPECT_THAT(stored.status().ToString(), HasSubstr("how often the optimizer has updated"));
   EXPECT_THAT(stored.status().ToString(), HasSubstr("--weights-only"));
+  StatedObjects without = GroupOfSgd("w");
+  without.erase("run.finished_updates");
+  EXPECT_THAT(ReadRun(StatedSource({Vector("model.w")}, without), RunDetail::kWhole),
+              FailsWith(ErrorKind::kMissing));
 }
 
 struct Refused {

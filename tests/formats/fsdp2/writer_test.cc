@@ -103,6 +103,31 @@ TEST_P(FormTest, IsReadAsTheRunThatWasWritten) {
   }
 }
 
+// SGD without momentum keeps nothing. Where state dicts are nested, torch asks for its place.
+TEST_P(FormTest, OfAnOptimizerThatKeepsNothingIsReadAsItWasWritten) {
+  RunRequest request = Request(GetParam());
+  std::erase_if(request.tensors,
+                [](const TargetTensor& tensor) { return tensor.key.starts_with("optim."); });
+  for (ParamGroup& group : request.run.groups) {
+    group.sgd = SgdSettings{.dampening = 0.5};
+    group.betas = ParamGroup().betas;
+  }
+  TrainingRun expected = request.run;
+  std::ranges::sort(expected.args, {}, &std::pair<std::string, layout::Value>::first);
+  const auto plan = PlanRun(std::move(request));
+  ASSERT_THAT(plan, IsOk());
+  const auto storage = Write(*plan);
+  const auto source = dcp::OpenSource(*storage, "/run");
+  ASSERT_THAT(source, IsOk());
+  EXPECT_TRUE(HoldsGroups(**source));
+  const bool is_nested = GetParam() == kNested;
+  EXPECT_EQ((*source)->index().FindObject("optim.state") != nullptr, is_nested);
+  const auto stored = ReadRun(**source, RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(stored->run, expected);
+  EXPECT_TRUE(stored->moments.empty());
+}
+
 TEST_P(FormTest, InOneFileIsTheNestedObject) {
   RunRequest run = Request(GetParam());
   WeightsRequest request;

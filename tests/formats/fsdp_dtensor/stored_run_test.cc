@@ -242,6 +242,36 @@ TEST(ReadArgsTest, RefusesAGateThatSeveralTensorRanksStored) {
   }
 }
 
+// Without momentum SGD keeps nothing, and its groups say that it is no Adam.
+TEST(ReadRunTest, KnowsSgdByItsGroups) {
+  const auto read = [](const std::string& momentum, std::vector<MemoryTensor> tensors = {}) {
+    testing::StatedObjects objects = {
+        {"args", R"({"$object": {"state": {"consumed_train_samples": 8}}})"},
+        {"iteration", "2"},
+        {"opt_param_scheduler.num_steps", "8"}};
+    for (const auto& [name, json] : testing::StatedObjects{{"step", "2"},
+                                                           {"lr", "0.5"},
+                                                           {"momentum", momentum},
+                                                           {"dampening", "0.0"},
+                                                           {"nesterov", "false"}}) {
+      objects[fmt::format("{}w.{}", kGroupMeta, name)] = json;
+    }
+    return ReadRun(testing::StatedSource(std::move(tensors), objects), RunDetail::kToResume);
+  };
+  const auto stored = read("0.0");
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_TRUE(stored->run.uses_sgd());
+  EXPECT_EQ(stored->run.group_of.size(), 1U);
+  EXPECT_TRUE(stored->moments.empty());
+  EXPECT_THAT(read("0.9"), FailsWith(ErrorKind::kMissing));
+  const auto kept = read("0.9", {{.key = MomentKey("w", "momentum_buffer"),
+                                  .dtype = DType::kFloat32,
+                                  .shape = {2},
+                                  .values = Bytes(8)}});
+  ASSERT_THAT(kept, IsOk());
+  EXPECT_EQ(kept->moments.size(), 1U);
+}
+
 // Transformer Engine's optimizer divides those of few bits, and Megatron-FSDP stores no factor.
 TEST(CheckNeedNoFactorTest, RefusesMomentsWithoutTheirFactor) {
   const auto find = [](DType dtype) {

@@ -19,6 +19,7 @@
 namespace ckpt {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::FailsWith;
 using ::testing::HasSubstr;
 using testing::IsOk;
@@ -186,6 +187,15 @@ INSTANTIATE_TEST_SUITE_P(
                     "open pytorch_model_fsdp_0/"},
         RefusedCase{
             "UnjoinedShards", {"sharded/a.safetensors"}, ErrorKind::kIncomplete, "only the shards"},
+        RefusedCase{"Pipeline",
+                    {"model_index.json", "scheduler/scheduler_config.json",
+                     "text_encoder/model.safetensors", "unet/diffusion_pytorch_model.bin"},
+                    ErrorKind::kUnsupported,
+                    "open one of text_encoder/, unet/"},
+        RefusedCase{"PipelineOfNothing",
+                    {"model_index.json", "scheduler/scheduler_config.json"},
+                    ErrorKind::kUnsupported,
+                    "pipeline"},
         RefusedCase{
             "Nothing",
             {"notes.txt"},
@@ -213,6 +223,23 @@ TEST(RecogniseFileTest, TellsAFileByItsFirstBytesBeforeItsName) {
   EXPECT_THAT(format_of("zero_pp_rank_0_mp_rank_00_model_states.pt", "PK\x03\x04"),
               HasSubstr("DeepSpeed"));
   EXPECT_THAT(format_of("notes", "?"), HasSubstr("safetensors, torch.save (zip or legacy)"));
+}
+
+TEST(OpenTest, TellsWhichFilesWereRead) {
+  const std::unique_ptr<Storage> storage = MakeMemoryStorage();
+  ASSERT_THAT(storage->MakeDirectories("/c"), IsOk());
+  const std::string header = std::string("\x02\0\0\0\0\0\0\0{}", 10);
+  for (const char* name : {"a.safetensors", "b.safetensors", "notes.txt"}) {
+    ASSERT_THAT(WriteSmallFile(*storage, Path("/c") / name, AsBytes(header)), IsOk());
+  }
+  const auto all = OpenCheckpoint(*storage, "/c");
+  ASSERT_THAT(all, IsOk());
+  EXPECT_EQ(all->directory, "/c");
+  EXPECT_THAT(all->read_files, ElementsAre("/c/a.safetensors", "/c/b.safetensors"));
+  const auto one = OpenCheckpoint(*storage, "/c/a.safetensors");
+  ASSERT_THAT(one, IsOk());
+  EXPECT_EQ(one->directory, Path()) << "what lies beside one file is its own";
+  EXPECT_THAT(one->read_files, ElementsAre("/c/a.safetensors"));
 }
 
 // torchtitan saves its last step as a repository.

@@ -85,6 +85,23 @@ TEST(StoredRunTest, IsReadByTheFormatOfTheCheckpoint) {
   EXPECT_EQ(args->size(), 1U);
 }
 
+// SGD without momentum keeps no tensors.
+TEST(StoredRunTest, IsHeldWhereItsGroupsAreAllOfTheOptimizer) {
+  constexpr RunFormat kKeys = {.holds_run = [](const CheckpointIndex&) { return false; }};
+  constexpr RunFormat kGroups = {.holds_run = [](const CheckpointIndex&) { return false; },
+                                 .holds_groups = [](const CheckpointSource&) { return true; },
+                                 .read = &ReadElsewhere};
+  OpenedCheckpoint checkpoint = InMemory({"norm.weight"});
+  const Format by_keys = {.name = "by_keys", .run = &kKeys};
+  checkpoint.format = &by_keys;
+  EXPECT_FALSE(HoldsRun(checkpoint));
+  const Format by_groups = {.name = "by_groups", .run = &kGroups};
+  checkpoint.format = &by_groups;
+  EXPECT_TRUE(HoldsRun(checkpoint));
+  EXPECT_TRUE(IsStoredAs(checkpoint, kGroups));
+  EXPECT_THAT(ReadStoredRun(checkpoint), IsOk());
+}
+
 TEST(StoredRunTest, IsFoundByItsKeysInAPlainContainer) {
   const OpenedCheckpoint itself = Open(kMegatronRun);
   const OpenedCheckpoint plain = Open(kMegatronRun, "dcp");

@@ -85,6 +85,37 @@ TEST_F(RepositoryTest, FollowsAnIndexOfAnotherNameIfThereIsOnlyOne) {
   EXPECT_THAT(Find()->shards, ElementsAre("b.safetensors"));
 }
 
+TEST_F(RepositoryTest, LeavesVariantsOfTheSameStemOut) {
+  Add("unet.fp16.safetensors");
+  EXPECT_THAT(Find()->shards, ElementsAre("unet.fp16.safetensors")) << "there is no other one";
+  Add("unet.safetensors");
+  Add("unet.non_ema.safetensors");
+  Add("unet.bf16-00001-of-00002.safetensors");
+  Add("unet-00001-of-00002.fp8.safetensors");
+  Add("vae.safetensors");
+  EXPECT_THAT(Find()->shards, ElementsAre("unet.safetensors", "vae.safetensors"));
+  EXPECT_THAT(Find()->leftover, ElementsAre("unet-00001-of-00002.fp8.safetensors",
+                                            "unet.bf16-00001-of-00002.safetensors",
+                                            "unet.fp16.safetensors", "unet.non_ema.safetensors"));
+}
+
+TEST_F(RepositoryTest, LeavesVariantsOfShardsOut) {
+  Add("a-00001-of-00001.safetensors");
+  Add("a.fp16-00001-of-00002.safetensors");
+  Add("a.fp16.safetensors");
+  EXPECT_THAT(Find()->shards, ElementsAre("a-00001-of-00001.safetensors"));
+  Add("a.fp16.safetensors.index.json", R"({"weight_map":{"w":"a.fp16.safetensors"}})");
+  Add("a.safetensors.index.fp16.json", R"({"weight_map":{"w":"a.fp16.safetensors"}})");
+  EXPECT_THAT(Find()->shards, ElementsAre("a-00001-of-00001.safetensors"));
+  EXPECT_EQ(Find()->index_name, "");
+}
+
+TEST_F(RepositoryTest, TakesVersionsAndNumbersForPartsOfTheStem) {
+  Add("a-3.safetensors");
+  Add("a-3.1.safetensors");
+  EXPECT_THAT(Find()->shards, ElementsAre("a-3.1.safetensors", "a-3.safetensors"));
+}
+
 TEST_F(RepositoryTest, AnIndexOfNothingIsACheckpointOfNothing) {
   Add("model.safetensors.index.json", R"({"weight_map":{}})");
   const auto files = Find();

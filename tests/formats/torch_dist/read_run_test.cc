@@ -356,6 +356,48 @@ TEST(ReadRunTest, KnowsSgdByItsGroups) {
   EXPECT_THAT(stored->moments, IsEmpty());
 }
 
+// Then its common state is all that the checkpoint holds of it.
+TEST(ReadRunTest, HoldsAnOptimizerInItsCommonStateAlone) {
+  const auto holds = [](const std::string& optimizer) {
+    return HoldsGroups(StatedSource({"w"}, State(optimizer)));
+  };
+  EXPECT_TRUE(holds(R"({"param_groups": [{"momentum": 0.0}]})"));
+  EXPECT_TRUE(holds(R"({"optimizer": {"state": {}, "param_groups": [{"momentum": 0.0}]}})"));
+  EXPECT_TRUE(holds(R"({"$dict": [[0, {"param_groups": []}],)"
+                    R"( [1, {"param_groups": [{"momentum": 0.0}]}]]})"));
+  EXPECT_TRUE(holds(R"({"param_groups": 3})"));  // ReadRun says what is wrong with it
+  // Adam keeps something, so this is what is left of a run whose optimizer was taken out.
+  EXPECT_FALSE(holds(R"({"param_groups": [{"step": 2, "betas": {"$tuple": [0.9, 0.99]}}]})"));
+  EXPECT_FALSE(holds("null"));
+  EXPECT_FALSE(HoldsGroups(StatedSource({"w"}, "{}")));
+  EXPECT_FALSE(HoldsGroups(StatedSource({"w"}, "")));
+}
+
+// Weights have the names of parameters, so that those are told apart that arguments name.
+TEST(ReadRunTest, NamesParametersOfSgdByTheirWeights) {
+  const std::string norm = "decoder.layers.self_attention.q_layernorm.weight";
+  const auto read = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"w", norm});
+    return ReadRun(
+        StatedSource(more, R"({"args": {"$object": {"class": "argparse.Namespace", "state": )"
+                           R"({"consumed_train_samples": 8, "apply_wd_to_qk_layernorm": true}}}, )"
+                           R"("iteration": 2, "opt_param_scheduler": {"num_steps": 8}, )"
+                           R"("optimizer": {"param_groups": [)"
+                           R"({"momentum": 0.0, "wd_mult": 1.0, "default_config": true}, )"
+                           R"({"momentum": 0.0, "wd_mult": 0.0, "default_config": true}]}})"),
+        RunDetail::kWhole);
+  };
+  const auto all = read({});
+  ASSERT_THAT(all, IsOk());
+  EXPECT_THAT(all->run.group_of, UnorderedElementsAre(Pair(norm, 0)));
+  EXPECT_TRUE(all->run.others_by_decay);
+  // Who has exact weights updates these.
+  const auto some = read({"optimizer.state.fp32_param.w"});
+  ASSERT_THAT(some, IsOk());
+  EXPECT_THAT(some->run.group_of, IsEmpty());
+  EXPECT_EQ(some->main_weights.size(), 1U);
+}
+
 // Earlier versions of this program gave groups of SGD Adam's settings.
 TEST(ReadRunTest, TakesAMomentumFromArgumentsIfGroupsHaveNone) {
   const StatedSource source(
@@ -427,6 +469,16 @@ std::vector<Refused> Cases() {
        "optimizer.state.exp_avg_sq.w",
        {"w", "optimizer.state.exp_avg.w", "optimizer.state.exp_avg.v",
         "optimizer.state.exp_avg_sq.v"}},
+      {"MomentumThatIsAbsent",
+       State(R"({"param_groups": [{"momentum": 0.9, "step": 2}]})"),
+       ErrorKind::kMissing,
+       "what it keeps of them is not there",
+       {"w"}},
+      {"MomentumOfOneGroupAlone",
+       Groups(R"({"momentum": 0.9, "step": 2}, {"momentum": 0.0, "step": 2})"),
+       ErrorKind::kUnsupported,
+       "moments of one group of parameters and none of another",
+       {"w", "optimizer.state.momentum_buffer.w"}},
       {"Buffers",
        Groups(R"({"step": 2})"),
        ErrorKind::kUnsupported,

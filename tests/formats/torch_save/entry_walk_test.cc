@@ -15,6 +15,7 @@
 namespace ckpt::torch_save {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using testing::FailsWith;
 using ::testing::HasSubstr;
@@ -75,6 +76,42 @@ TEST(EntryWalkTest, NamesTensorsByTheirPlace) {
   EXPECT_THAT(Keys("cm\nDictClass\n)\x81Va\n" + kTensor + "s."), IsOkAndHolds(ElementsAre("a")));
   EXPECT_THAT(Keys("cm\nListClass\n)\x81" + kTensor + "a."), IsOkAndHolds(ElementsAre("0")));
   EXPECT_THAT(Keys("cm\nPoint\n)\x81."), IsOkAndHolds(IsEmpty()));
+}
+
+// OrderedDict(w=tensor) with the attribute m = 1.
+const std::string kStateDict = "ccollections\nOrderedDict\n)R(Vw\n" + kTensor + "u}Vm\nK\1sb";
+
+Result<std::vector<std::string>> AttributeKeys(std::string_view pickle) {
+  CKPT_ASSIGN_OR_RETURN(const pickle::ParsedPickle parsed,
+                        pickle::ParsePickle(AsBytes(pickle), "p"));
+  CKPT_ASSIGN_OR_RETURN(const Entries found, FindEntries(parsed.graph, parsed.root));
+  std::vector<std::string> keys;
+  for (const NamedNode& named : found.attributes) keys.push_back(named.key);
+  return keys;
+}
+
+TEST(EntryWalkTest, NamesAttributesOfMappingsApart) {
+  EXPECT_THAT(AttributeKeys(kStateDict + "."), IsOkAndHolds(ElementsAre("m")));
+  const std::string nested = "}Va\n" + kStateDict + "s.";
+  EXPECT_THAT(AttributeKeys(nested), IsOkAndHolds(ElementsAre("a.m")));
+  EXPECT_THAT(Keys(nested), IsOkAndHolds(ElementsAre("a.w")));
+  EXPECT_THAT(ValueKeys(nested), IsOkAndHolds(IsEmpty()));
+  EXPECT_THAT(Paths(nested),
+              IsOkAndHolds(Contains(Pair(
+                  "a.m", EntryPath{std::string("a"), AttributeName{.name = std::string("m")}}))));
+  // A key of the same text.
+  EXPECT_THAT(AttributeKeys("}(Va.m\nNVa\n" + kStateDict + "u."),
+              IsOkAndHolds(ElementsAre("['a'].m")));
+  // Of a mapping without entries they belong to the value, as they do in a value that is whole.
+  EXPECT_THAT(AttributeKeys("}Va\nccollections\nOrderedDict\n)R}Vm\nK\1sbs."),
+              IsOkAndHolds(IsEmpty()));
+  // What another class keeps is its own.
+  EXPECT_THAT(AttributeKeys("cm\nDictClass\n)\x81Vw\n" + kTensor + "s}Vm\nK\1sb."),
+              IsOkAndHolds(IsEmpty()));
+}
+
+TEST(EntryWalkTest, AValueThatContainsItselfIsNamed) {
+  EXPECT_THAT(ValueKeys("}q\1(Va\nh\1Vw\n" + kTensor + "u."), IsOkAndHolds(ElementsAre("a")));
 }
 
 TEST(EntryWalkTest, EntersSharedContainersForEachOfTheirPathsButNoCycle) {

@@ -155,6 +155,36 @@ TEST_F(StateFileTest, NestsThemWhereTheyStood) {
   EXPECT_NE(whole.find(R"("model":{"a.b":)"), std::string::npos) << whole;
 }
 
+TEST_F(StateFileTest, SetsAttributesOfMappings) {
+  const AttributeName attribute = {.name = "_metadata"};
+  Write({.tensors = {Tensor("model.w")},
+         .objects = {Object("model._metadata", R"({"":{"version":1}})"), Object("_metadata", "2")},
+         .paths = {{"model.w", {std::string("model"), std::string("w")}},
+                   {"model._metadata", {std::string("model"), attribute}},
+                   {"_metadata", {attribute}}}});
+  EXPECT_THAT(tensors(), ElementsAre("model.w"));
+  EXPECT_THAT(objects(), IsEmpty());
+  const std::vector<ObjectEntry> attributes = source_->Attributes();
+  ASSERT_THAT(attributes, SizeIs(2));
+  EXPECT_EQ(attributes[0].key, "model._metadata");
+  EXPECT_EQ(source_->ReadObject(attributes[0]).value().json, R"({"":{"version":1}})");
+  EXPECT_EQ(attributes[1].key, "_metadata");
+  EXPECT_FALSE(has_record_);
+}
+
+TEST_F(StateFileTest, SetsAttributesWhereEntriesStandOnTop) {
+  // The two tensors have no place in one nested object.
+  Write({.tensors = {Tensor("x"), Tensor("y")},
+         .objects = {Object("model._metadata", "2")},
+         .paths = {{"x", {std::string("model")}},
+                   {"y", {std::string("model"), std::string("w")}},
+                   {"model._metadata", {std::string("model"), AttributeName{"_metadata"}}}}});
+  EXPECT_THAT(tensors(), ElementsAre("x", "y"));
+  EXPECT_THAT(objects(), IsEmpty());
+  ASSERT_THAT(source_->Attributes(), SizeIs(1));
+  EXPECT_EQ(source_->Attributes()[0].key, "model._metadata");
+}
+
 TEST_F(StateFileTest, FillsListsOfWhichSomeWasChosen) {
   Write({.tensors = {Tensor("l.2")}, .paths = {{"l.2", {std::string("l"), std::int64_t{2}}}}});
   EXPECT_THAT(tensors(), ElementsAre("l.2"));

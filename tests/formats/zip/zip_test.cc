@@ -145,6 +145,15 @@ TEST(ZipTest, CallsAWholeFileWithoutEndTruncated) {
               FailsWith(ErrorKind::kTruncated));
 }
 
+TEST(ZipTest, SaysThatBytesFollowTheEnd) {
+  Bytes bytes = SmallArchive();
+  bytes.resize(bytes.size() + 100);
+  const std::uint64_t size = bytes.size();
+  const auto archive = Archive::Open(MakeMemoryFile("f", std::move(bytes)), 0, size);
+  ASSERT_THAT(archive, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_EQ(archive.status().first().actual, "100 B");
+}
+
 TEST(ZipTest, SurvivesEveryFlippedByte) {
   const Bytes good = SmallArchive();
   for (std::size_t at = 0; at < good.size(); ++at) {

@@ -4,7 +4,8 @@
       start   two updates from MODEL's weights, then a save in CHECKPOINT
       alike   the same with one group, in which all decay much
       apart   the same with a group of the embedding, which has a rate of its own
-      load    dcp.load of CHECKPOINT and set_state_dict into a run of MODEL's configuration that has another state
+      sgd     the same as start with SGD without momentum
+      load    dcp.load of CHECKPOINT and set_state_dict into a run of MODEL's configuration that has another state; load_sgd: of SGD
 
 Prints a JSON list of answers: loss (of batch AT), next_loss (of the one behind, after an update on it), state: key -> shape, dtype,
 sha256 of what get_state_dict returns, objects: key -> value.
@@ -53,7 +54,10 @@ class Run:
         if verb == "apart":
             groups[0]["params"] = decays[1:]
             groups.append({"params": decays[:1], "weight_decay": 0.1, "lr": LR / 4})
-        self.optimizer = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.95), eps=1e-8)
+        if verb.endswith("sgd"):
+            self.optimizer = torch.optim.SGD(groups, lr=LR)
+        else:
+            self.optimizer = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.95), eps=1e-8)
         if verb.endswith("steps"):
             self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, step_size=1, gamma=0.5)
         else:

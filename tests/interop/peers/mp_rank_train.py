@@ -1,7 +1,7 @@
 """Trains a model on real Megatron's ranks for some steps, and saves the same state in several forms.
 
-    mp_rank_train.py CORE FOLDER OUT TENSOR,PIPELINE,VIRTUAL,EXPERT,DATA KIND --sequential [--bucket ELEMENTS] [--fp32] [--sgd] [--decoupled]
-                     [--slow] [--buffers] [--load BUFFERS]
+    mp_rank_train.py CORE FOLDER OUT TENSOR,PIPELINE,VIRTUAL,EXPERT,DATA KIND --sequential [--bucket ELEMENTS] [--fp32]
+                     [--sgd] [--no-momentum] [--decoupled] [--slow] [--buffers] [--load BUFFERS]
 
 Every rank builds its part of the GPTModel that `args` in FOLDER (torch_dist) describe, and loads FOLDER into it. Its optimizer is that
 of KIND, `distributed` or `plain`, and steps with random gradients. OUT/legacy is what Megatron-LM saves with `--ckpt-format torch`;
@@ -46,7 +46,8 @@ def describe_run(args):
     args.data_parallel_size = DATA
     args.use_distributed_optimizer, args.overlap_grad_reduce, args.ddp_bucket_size = IS_DISTRIBUTED, BUCKET is not None, BUCKET
     args.optimizer, args.lr, args.min_lr, args.weight_decay = "sgd" if "--sgd" in sys.argv else "adam", RATE, RATE / 10, 0.1
-    args.adam_beta1, args.adam_beta2, args.adam_eps, args.clip_grad, args.sgd_momentum = 0.9, 0.95, 1e-8, 0.0, 0.9
+    args.adam_beta1, args.adam_beta2, args.adam_eps, args.clip_grad = 0.9, 0.95, 1e-8, 0.0
+    args.sgd_momentum = 0.0 if "--no-momentum" in sys.argv else 0.9
     args.lr_decay_style, args.seed = "constant", 1
     args.moe_grouped_gemm = peer.experts == "--grouped"
     args.iteration, args.consumed_train_samples, args.global_batch_size = ITERATION, SAMPLES, 8

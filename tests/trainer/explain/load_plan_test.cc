@@ -156,6 +156,67 @@ TEST(LoadPlanTest, RefusesAModelThatLacksATensor) {
   EXPECT_THAT(PlanLoad(*model, {}, *config, {}), FailsWith(ErrorKind::kUnsupported));
 }
 
+// As if the checkpoint had nothing for the tensor of this name.
+ModelSource Without(ModelSource model, const std::string& name) {
+  const std::vector<layout::ResolvedTensor>& tensors = model.match.layout.tensors;
+  const auto found = std::ranges::find(tensors, name, &layout::ResolvedTensor::name);
+  EXPECT_NE(found, tensors.end());
+  model.match.positions[static_cast<std::size_t>(found - tensors.begin())] =
+      layout::SourceMatch::kAbsent;
+  return model;
+}
+
+constexpr char kEmbedding[] = "model.embed_tokens.weight";
+
+std::uint64_t NeededBytes(const std::vector<RankLoad>& loads) {
+  std::uint64_t bytes = 0;
+  for (const RankLoad& load : loads) bytes += load.needed_bytes;
+  return bytes;
+}
+
+// Weights of the model stand for what the optimizer keeps: they have the same names and shapes.
+TEST(LoadPlanTest, CountsNoMomentsOfWhatIsFrozenInTheCheckpoint) {
+  const auto model =
+      OpenModel(PosixStorage(), testing::GoldenDir() / "hf/qwen3moe-norm-bf16/ckpt", {});
+  ASSERT_THAT(model, IsOk());
+  const GlobalTensor* const embedding = model->source().index().FindTensor(kEmbedding);
+  ASSERT_NE(embedding, nullptr);
+  const std::vector<ModelSource> of_all(2, *model);
+  const std::vector<ModelSource> of_others(2, Without(*model, kEmbedding));
+  const auto config = ConfigOf(*model, {.world_size = 4, .expert_parallel = 2});
+  ASSERT_THAT(config, IsOk());
+  EXPECT_THAT(CountFrozen(*model, of_others, config->model), testing::IsOkAndHolds(1U));
+  EXPECT_THAT(CountFrozen(*model, of_all, config->model), testing::IsOkAndHolds(0U));
+  EXPECT_THAT(CountFrozen(*model, {}, config->model), testing::IsOkAndHolds(0U));
+  for (const bool is_computed : {true, false}) {
+    const auto trained = PlanLoad(*model, of_all, *config, {.is_computed = is_computed});
+    const auto frozen = PlanLoad(*model, of_others, *config, {.is_computed = is_computed});
+    ASSERT_THAT(trained, IsOk());
+    ASSERT_THAT(frozen, IsOk());
+    EXPECT_EQ(NeededBytes(*trained) - NeededBytes(*frozen),
+              2 * NumBytes(embedding->shape, embedding->dtype));
+    EXPECT_LT(frozen->front().peak_memory, trained->front().peak_memory);
+  }
+}
+
+TEST(LoadPlanTest, NamesAMissingParameterOnce) {
+  const auto model =
+      OpenModel(PosixStorage(), testing::GoldenDir() / "hf/qwen3moe-norm-bf16/ckpt", {});
+  ASSERT_THAT(model, IsOk());
+  const auto config = ConfigOf(*model, {.world_size = 2});
+  ASSERT_THAT(config, IsOk());
+  const ModelSource without = Without(*model, kEmbedding);
+  for (const auto& [weights, moments] :
+       {std::pair(without, std::vector(2, without)),         // nothing is there
+        std::pair(without, std::vector(2, *model)),          // the optimizer keeps something for it
+        std::pair(*model, std::vector{*model, without})}) {  // and not all
+    const auto loads = PlanLoad(weights, moments, *config, {});
+    ASSERT_THAT(loads, FailsWith(ErrorKind::kMissing));
+    EXPECT_EQ(loads.status().problems().size(), 1U);
+    EXPECT_EQ(loads.status().first().tensor, "embedding.word_embeddings.weight");
+  }
+}
+
 // Tensors of names that nobody knows, of which only the metadata are there.
 ModelSource Unknown(const std::map<std::string, Dims>& shapes) {
   IndexBuilder builder;

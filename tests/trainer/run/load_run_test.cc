@@ -175,6 +175,35 @@ TEST_F(LoadRunTest, LoadsAgainInTheSameProcess) {
   }
 }
 
+// Another program's settings may not say it.
+TEST(LoadFrozenRunTest, SaysHowToKeepFrozenWhatTheOptimizerKeepsNothingFor) {
+  const std::unique_ptr<Storage> disk = MakeMemoryStorage();
+  auto saved = SmallSessions::Create(
+      *disk,
+      With(TinySettings(),
+           {{"save", kLoadRoot.string()}, {"frozen", layout::Value::List{"embedding.*"}}}),
+      1);
+  ASSERT_THAT(saved, IsOk());
+  ASSERT_THAT(saved->Run([](RankSession& session, HostGroup&) { return SaveState(session, 1, 1); }),
+              IsOk());
+  const auto load = [&](const layout::Value::List& frozen) -> Status {
+    CKPT_ASSIGN_OR_RETURN(
+        SmallSessions sessions,
+        SmallSessions::Create(
+            *disk, {{"load", kLoadRoot.string()}, {"global_batch_size", 1}, {"frozen", frozen}},
+            1));
+    return sessions.Run([](RankSession& session, HostGroup&) { return session.Start().status(); });
+  };
+  const Status refused = load({});
+  ASSERT_THAT(refused, FailsWith(ErrorKind::kMissing));
+  EXPECT_EQ(refused.problems().size(), 1U);
+  EXPECT_EQ(refused.first().tensor, "embedding.word_embeddings.weight");
+  EXPECT_THAT(refused.first().message, ::testing::HasSubstr("optimizer keeps nothing"));
+  EXPECT_THAT(refused.first().hint,
+              ::testing::HasSubstr("--set frozen=embedding.word_embeddings.weight"));
+  EXPECT_THAT(load({"embedding.word_embeddings.weight"}), IsOk());
+}
+
 // Does not list what was published a moment ago, as another node may.
 class LateStorage final : public ForwardingStorage {
  public:

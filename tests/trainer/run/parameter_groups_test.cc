@@ -132,6 +132,8 @@ TEST_P(ParameterGroupsTest, ThatSpareWhatTheTrainerDoesNotAreRefusedByName) {
   ASSERT_EQ(refused.problems().size(), 1U);
   EXPECT_THAT(refused.problems()[0].tensor, HasSubstr("embed"));
   EXPECT_EQ(refused.problems()[0].actual, "no weight decay");
+  state.moments.clear();  // an optimizer that keeps nothing has groups, too
+  EXPECT_THAT(Load(state), FailsWith(ErrorKind::kUnsupported));
 }
 
 // As in Megatron, whose groups keep their rates where its scheduler is told another one.

@@ -46,7 +46,23 @@ Places PlacesOf(trainer::TrainConfig config, StoredPart part) {
 // The first differences, and how many there are in all.
 class Differences {
  public:
-  explicit Differences(const ModelSource& source) : source_(source) {}
+  Differences(const ModelSource& source, StoredPart part) : source_(source), part_(part) {}
+
+  void AddMissing(std::string_view tensor, DimsView shape) {
+    if (part_ == StoredPart::kWeights) {
+      Add(ErrorKind::kMissing, "a tensor of the run's model is missing", tensor, FormatDims(shape));
+      return;
+    }
+    if (count_ == 0) {
+      hint_ = fmt::format(
+          "it is frozen in the source, and stays so with --set frozen={}; for several, --set "
+          "'frozen=[\"embedding.*\"]' takes patterns",
+          tensor);
+    }
+    Add(ErrorKind::kMissing,
+        "the source's optimizer keeps nothing for a parameter that the run trains", tensor,
+        FormatDims(shape));
+  }
 
   void Add(ErrorKind kind, std::string_view what, std::string_view tensor,
            std::string_view expected = {}, std::string_view actual = {}) {
@@ -63,12 +79,14 @@ class Differences {
       status_.Add(Error(ErrorKind::kUnmapped,
                         fmt::format("{} more tensors do not fit", count_ - kMostListed)));
     }
-    return std::move(status_).Hint("leave out settings that change the source's model");
+    return std::move(status_).Hint(hint_);
   }
 
  private:
   const ModelSource& source_;
+  StoredPart part_;
   Status status_;
+  std::string hint_ = "leave out settings that change the source's model";  // of the first
   std::size_t count_ = 0;
 };
 
@@ -77,7 +95,7 @@ class Differences {
 Status CheckFits(const ModelSource& source, const ModelView& view,
                  const trainer::TrainConfig& config, StoredPart part) {
   const Places places = PlacesOf(config, part);
-  Differences differences(source);
+  Differences differences(source, part);
   std::set<std::string, std::less<>> present;
   for (const TargetTensor& tensor : view.tensors) {
     present.insert(tensor.key);
@@ -92,10 +110,7 @@ Status CheckFits(const ModelSource& source, const ModelView& view,
     }
   }
   for (const auto& [name, place] : places) {
-    if (place.is_needed && !present.contains(name)) {
-      differences.Add(ErrorKind::kMissing, "a tensor of the run's model is missing", name,
-                      FormatDims(place.shape));
-    }
+    if (place.is_needed && !present.contains(name)) differences.AddMissing(name, place.shape);
   }
   CKPT_RETURN_IF_ERROR(differences.Take());
   // The trainer reads only one of two tied tensors, and of what the optimizer keeps for them. The

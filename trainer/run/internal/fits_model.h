@@ -20,9 +20,9 @@ enum class StoredPart : std::uint8_t {
 // `view` is `source` under the trainer's names (kTrainerNaming). The whole model is checked on each
 // rank, because no rank reads a layer that the model does not have.
 //
-// Errors: kUnmapped (the model has no place for a tensor), kMissing (the source lacks a parameter),
-// kShapeMismatch; all at once, but only the first of many. kValueMismatch (a tied tensor is stored
-// twice, with different values).
+// Errors: kUnmapped (the model has no place for a tensor), kMissing (the source lacks a parameter,
+// or its optimizer keeps nothing for one that is trained), kShapeMismatch; all at once, but only
+// the first of many. kValueMismatch (a tied tensor is stored twice, with different values).
 Status CheckFits(const ModelSource& source, const ModelView& view,
                  const trainer::TrainConfig& config, StoredPart part);
 

@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "converters/families/known_namings.h"
+#include "converters/verbs/model_source.h"
 #include "converters/verbs/optimizer_groups.h"
 #include "trainer/run/internal/describe_run.h"
 
@@ -101,19 +103,20 @@ Status CheckGroupsAreAlike(const TrainingState& state) {
   return std::move(differences).Hint(std::string(kWeightsAlone));
 }
 
-Status CheckDecaysAlike(const TrainingState& state, const ModelView& moment,
-                        const trainer::TrainConfig& config) {
+Status CheckDecaysAlike(const TrainingState& state, const trainer::TrainConfig& config) {
   if (std::ranges::all_of(state.run.groups, &IsSpared)) return OkStatus();  // no decay at all
   CKPT_ASSIGN_OR_RETURN(const OptimizerGroups groups, OptimizerGroups::Of(state));
+  CKPT_ASSIGN_OR_RETURN(const ModelView updated,
+                        ViewModel(state.updated, kTrainerNaming, {}, MixedDtypes::kWiden));
   const std::set<std::string> decayed = DecayedParameters(config);
   const auto say = [](bool decays) { return decays ? "weight decay" : "no weight decay"; };
   OtherParameters differences;
   bool is_spared_here = false;
-  for (std::size_t t = 0; t < moment.tensors.size(); ++t) {
-    if (moment.derived[t]) continue;
-    const TargetTensor& tensor = moment.tensors[t];
+  for (std::size_t t = 0; t < updated.tensors.size(); ++t) {
+    if (updated.derived[t]) continue;
+    const TargetTensor& tensor = updated.tensors[t];
     CKPT_ASSIGN_OR_RETURN(const std::optional<std::size_t> group,
-                          groups.Find(tensor, moment.recipes[t]));
+                          groups.Find(tensor, updated.recipes[t]));
     if (!group) continue;
     const bool decays = !IsSpared(groups.groups()[*group]);
     const bool decays_here = decayed.contains(tensor.key);

@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "converters/verbs/model_source.h"
 #include "converters/verbs/training_state.h"
 #include "core/base/status.h"
 #include "core/training/training_run.h"
@@ -19,12 +18,11 @@ namespace ckpt::train {
 // decay. Errors: kUnsupported, for every setting of a group that is another.
 Status CheckGroupsAreAlike(const TrainingState& state);
 
-// Compares what decays. `moment` is the first of the state's moments under the trainer's names.
+// Compares what decays.
 //
 // Errors: kUnsupported, for every parameter that decays in one and not in the other, but only the
-// first of many; those of OptimizerGroups.
-Status CheckDecaysAlike(const TrainingState& state, const ModelView& moment,
-                        const trainer::TrainConfig& config);
+// first of many; those of OptimizerGroups and ViewModel.
+Status CheckDecaysAlike(const TrainingState& state, const trainer::TrainConfig& config);
 
 }  // namespace ckpt::train
 

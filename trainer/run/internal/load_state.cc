@@ -55,13 +55,13 @@ Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer,
   CKPT_RETURN_IF_ERROR(CheckOptimizer(state, trainer.config().optimizer));
   CKPT_RETURN_IF_ERROR(CheckGroupsAreAlike(state));
   CKPT_RETURN_IF_ERROR(LoadWeights(state.weights, trainer, progress));
+  CKPT_RETURN_IF_ERROR(CheckDecaysAlike(state, trainer.config()));
   trainer.optimizer().set_steps(state.run.finished_updates());
   for (std::size_t m = 0; m < state.moments.size(); ++m) {
     CKPT_ASSIGN_OR_RETURN(WeightReader moment, WeightReader::Open(state.moments[m], kTrainerNaming,
                                                                   {}, kLoadBudgetBytes));
     CKPT_RETURN_IF_ERROR(
         CheckFits(state.moments[m], moment.view(), trainer.config(), StoredPart::kMoment));
-    if (m == 0) CKPT_RETURN_IF_ERROR(CheckDecaysAlike(state, moment.view(), trainer.config()));
     CKPT_RETURN_IF_ERROR(trainer.SetMoment(static_cast<int>(m), RowsOf(moment, progress)));
   }
   return OkStatus();
