@@ -23,8 +23,6 @@
 namespace ckpt {
 namespace {
 
-// Of an object, with the tensors in it. One that lies in a larger pickle has no bytes of its own:
-// then those of a pickle of it alone count, or else of its text.
 constexpr std::uint64_t kMaxMappingBytes = 16 * kMiB;
 
 // Decodes weights that the configuration calls quantised. It says nothing of the values then.

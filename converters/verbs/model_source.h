@@ -103,7 +103,8 @@ Result<ModelSource> UnderstandModel(Storage& storage,
 std::shared_ptr<const OpenedCheckpoint> SeeDecoded(
     Storage& storage, std::shared_ptr<const OpenedCheckpoint> checkpoint);
 
-// What an object takes: stored, else as a pickle, else as a text.
+// Bytes of an object, with the tensors in it. One that lies in a larger pickle has none of its own:
+// then those of a pickle of it alone count, or else of its text.
 [[nodiscard]] std::uint64_t StoredBytes(const CheckpointSource& source, const ObjectEntry& object);
 
 // Why an entry that --only and --drop leave out is left out.

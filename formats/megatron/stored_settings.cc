@@ -296,4 +296,16 @@ void SettleDecoupling(StoredRun& into) {
   if (is_said || !*into.decouples_decay) SetArg(kDecoupledDecay, *into.decouples_decay, into.run);
 }
 
+void ReorderGroups(std::span<const std::size_t> order, std::vector<ParamGroup>& groups,
+                   std::vector<std::pair<std::string, std::size_t>>& group_of) {
+  std::vector<ParamGroup> ordered;
+  std::vector<std::size_t> new_of(order.size());
+  for (const std::size_t group : order) {
+    new_of[group] = ordered.size();
+    ordered.push_back(std::move(groups[group]));
+  }
+  groups = std::move(ordered);
+  for (auto& [name, group] : group_of) group = new_of[group];
+}
+
 }  // namespace ckpt::megatron

@@ -3,8 +3,10 @@
 #define CKPT_FORMATS_MEGATRON_STORED_SETTINGS_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -85,6 +87,11 @@ void SettleDecoupling(StoredRun& into);
 
 // Those of a group of SGD that has Adam's, as earlier versions of this program stored it.
 [[nodiscard]] SgdSettings SgdOf(const layout::Configuration& args);
+
+// Puts groups in this order, and the positions that `group_of` has of them. REQUIRES: `order` has
+// the position of every group once.
+void ReorderGroups(std::span<const std::size_t> order, std::vector<ParamGroup>& groups,
+                   std::vector<std::pair<std::string, std::size_t>>& group_of);
 
 }  // namespace ckpt::megatron
 

@@ -119,23 +119,15 @@ Result<Groups> ReadNumbered(const CheckpointSource& source, const std::string& b
   return all;
 }
 
-// Groups in the order of `position_of`, which is parallel to them; of equal positions, those that
-// decay first, as in most programs.
-Groups Ordered(Groups groups, const std::vector<std::size_t>& position_of) {
+// Puts groups in the order of `position_of`, which is parallel to them; of equal positions, those
+// that decay first, as in most programs.
+void Order(const std::vector<std::size_t>& position_of, Groups& groups) {
   std::vector<std::size_t> order(groups.groups.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, {}, [&](std::size_t group) {
     return std::pair(position_of[group], groups.groups[group].weight_decay == 0);
   });
-  Groups ordered;
-  std::vector<std::size_t> new_of(order.size());
-  for (const std::size_t group : order) {
-    new_of[group] = ordered.groups.size();
-    ordered.groups.push_back(std::move(groups.groups[group]));
-  }
-  ordered.group_of = std::move(groups.group_of);
-  for (auto& [name, group] : ordered.group_of) group = new_of[group];
-  return ordered;
+  megatron::ReorderGroups(order, groups.groups, groups.group_of);
 }
 
 // Settings under the name of every parameter. Those of equal settings are one group.
@@ -162,7 +154,8 @@ Result<Groups> ReadFlat(const CheckpointSource& source, const std::string& base,
     all.groups.push_back(group);
     position_of.push_back(has_rest ? rest->second : 0);
   }
-  return Ordered(std::move(all), position_of);
+  Order(position_of, all);
+  return all;
 }
 
 // Torch has no factor for a group's decay. Megatron's schedule multiplies the run's decay by it.

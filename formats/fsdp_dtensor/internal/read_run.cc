@@ -56,7 +56,7 @@ Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& 
 
 // Groups are stored by parameter, so their order is that of the argument that says it. Without one,
 // those that decay come first, as in Megatron-Core and in most programs.
-Status OrderGroups(std::map<std::string, std::size_t>& positions, TrainingRun& run) {
+Status OrderGroups(const std::map<std::string, std::size_t>& positions, TrainingRun& run) {
   std::vector<std::size_t> order;
   const auto add = [&](std::size_t group) {
     if (std::ranges::find(order, group) == order.end()) order.push_back(group);
@@ -81,14 +81,7 @@ Status OrderGroups(std::map<std::string, std::size_t>& positions, TrainingRun& r
       if ((run.groups[g].wd_mult != 0) == decays) add(g);
     }
   }
-  std::vector<ParamGroup> ordered;
-  std::vector<std::size_t> new_of(order.size());
-  for (const std::size_t group : order) {
-    new_of[group] = ordered.size();
-    ordered.push_back(std::move(run.groups[group]));
-  }
-  run.groups = std::move(ordered);
-  for (auto& [name, position] : positions) position = new_of[position];
+  megatron::ReorderGroups(order, run.groups, run.group_of);
   return OkStatus();
 }
 
@@ -120,8 +113,8 @@ Status ReadSettings(const CheckpointSource& source, bool is_sgd, StoredRun& into
     positions[*name] = static_cast<std::size_t>(found - run.groups.begin());
     if (found == run.groups.end()) run.groups.push_back(group);
   }
-  CKPT_RETURN_IF_ERROR(OrderGroups(positions, run));
   for (auto& [name, position] : run.group_of) position = positions.at(name);
+  CKPT_RETURN_IF_ERROR(OrderGroups(positions, run));
   megatron::SettleDecoupling(into);
   return OkStatus();
 }
