@@ -20,12 +20,32 @@ Result<std::unique_ptr<CheckpointSource>> OpenAs(const Format& format, Storage& 
       .File(path.string());
 }
 
+namespace {
+
+Status CheckKeysAreText(const Format& format, const WeightsRequest& request) {
+  const auto check = [&](const std::string& key) -> Status {
+    if (IsUtf8(key)) return OkStatus();
+    return Error(ErrorKind::kUnsupported,
+                 fmt::format("{} has no key that is not UTF-8", format.name))
+        .Tensor(key)
+        .Hint("ckpt-convert --rename gives it another name, --to hdf5 keeps it");
+  };
+  for (const TargetTensor& tensor : request.tensors) CKPT_RETURN_IF_ERROR(check(tensor.key));
+  for (const CarriedObject& object : request.carried_objects) {
+    CKPT_RETURN_IF_ERROR(check(object.key));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
 Result<PlannedCheckpoint> PlanWeights(const Format& format, WeightsRequest request) {
   if (format.plan_weights == nullptr) {
     return Error(ErrorKind::kUnsupported,
                  fmt::format("{} checkpoints cannot be written by this build", format.name));
   }
   CKPT_RETURN_IF_ERROR(CheckForms(format.name, format.options, request.forms));
+  if (!format.keys_are_bytes) CKPT_RETURN_IF_ERROR(CheckKeysAreText(format, request));
   if (format.assets_directory.empty()) return format.plan_weights(std::move(request));
   const std::vector<SideText> texts = std::exchange(request.side_texts, {});
   CKPT_ASSIGN_OR_RETURN(PlannedCheckpoint planned, format.plan_weights(std::move(request)));

@@ -94,6 +94,8 @@ struct Format {
   NestedKeys nested_keys = NestedKeys::kNone;
   // It keeps what stands beside the values of a mapping (AttributeName).
   bool keeps_attributes = false;
+  // Keys may be bytes that are no text.
+  bool keys_are_bytes = false;
   // It can show the tensors of an existing checkpoint without a copy of them.
   bool can_link = false;
   // By what people know a directory or a file of it, for the message that nothing was recognised.

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <iterator>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -86,9 +89,19 @@ bool HasArg(const NamedValues& args, std::string_view name) {
 }
 
 void AddMissing(NamedValues values, NamedValues& args) {
+  std::set<std::string, std::less<>> names;
+  for (const auto& arg : args) names.insert(arg.first);
   for (auto& value : values) {
-    if (!HasArg(args, value.first)) args.push_back(std::move(value));
+    if (names.insert(value.first).second) args.push_back(std::move(value));
   }
+}
+
+void AddOrReplace(NamedValues values, NamedValues& args) {
+  std::set<std::string, std::less<>> names;
+  for (const auto& value : values) names.insert(value.first);
+  std::erase_if(args, [&](const auto& arg) { return names.contains(arg.first); });
+  args.insert(args.end(), std::make_move_iterator(values.begin()),
+              std::make_move_iterator(values.end()));
 }
 
 void AddOwn(const Configuration& settings, const Configuration& back,

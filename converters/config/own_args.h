@@ -45,6 +45,9 @@ Result<OwnFacts> ReadOwnFacts(const layout::Configuration& args);
 // Adds those of `values` whose names are not there yet.
 void AddMissing(NamedValues values, NamedValues& args);
 
+// Adds `values`; of those whose names are there already, the new ones count.
+void AddOrReplace(NamedValues values, NamedValues& args);
+
 // Adds `ckptkit_<setting>` for every setting that Megatron's arguments do not give back. `back`:
 // the settings that are read from those arguments. `is_said` decides by the name of a setting, and
 // by whether `back` has the same value of it, whether Megatron's arguments are enough.

@@ -176,10 +176,11 @@ bool HaveOtherOptimizerKeys(const Opened& a, const Opened& b) {
 // What both sides keep beside the model under one key is compared as it is stored: tensors as
 // pairs, objects by whoever reads them.
 void PairBookkeeping(const CheckpointIndex& a, const CheckpointIndex& b, Comparison& comparison) {
+  std::set<std::string, std::less<>> left_out_of_b;
+  for (const LeftOutEntry& entry : comparison.b.left_out) left_out_of_b.insert(entry.key);
   std::set<std::string, std::less<>> compared;
   for (const LeftOutEntry& entry : comparison.a.left_out) {
-    const auto is_same = [&](const LeftOutEntry& other) { return other.key == entry.key; };
-    if (std::ranges::none_of(comparison.b.left_out, is_same)) continue;
+    if (!left_out_of_b.contains(entry.key)) continue;
     const GlobalTensor* const in_a = a.FindTensor(entry.key);
     const GlobalTensor* const in_b = b.FindTensor(entry.key);
     if (in_a != nullptr && in_b != nullptr && entry.is_bookkeeping) {
@@ -200,14 +201,11 @@ void PairBookkeeping(const CheckpointIndex& a, const CheckpointIndex& b, Compari
 
 // Whether what says the arguments of both runs are objects of one key.
 bool HaveSameArguments(const TrainingState& a, const TrainingState& b) {
-  const auto is_of_run = [&](const ObjectEntry& object) {
-    const auto begins = [&](const std::string& beginning) {
-      return object.key.starts_with(beginning);
-    };
-    return std::ranges::any_of(a.objects, begins) && std::ranges::any_of(b.objects, begins) &&
+  const auto is_of_both = [&](const ObjectEntry& object) {
+    return a.IsOfRun(object.key) && b.IsOfRun(object.key) &&
            b.weights.source().index().FindObject(object.key) != nullptr;
   };
-  return std::ranges::any_of(a.weights.source().index().objects(), is_of_run);
+  return std::ranges::any_of(a.weights.source().index().objects(), is_of_both);
 }
 
 Result<Comparison> CompareModels(Storage& storage, const CompareOptions& options, ModelSource a,

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "converters/families/known_namings.h"
+#include "core/base/task_pool.h"
 #include "core/exec/nest_reader.h"
-#include "core/exec/task_pool.h"
 #include "core/layout/affine.h"
 
 namespace ckpt {

@@ -11,18 +11,18 @@
 namespace ckpt {
 namespace {
 
-constexpr std::size_t kMostNamed = 10;
+constexpr std::size_t kMostDiffering = 10;
 
 }  // namespace
 
 void OtherParameters::Add(Status difference) {
-  if (++count_ <= kMostNamed) named_.Add(std::move(difference));
+  if (++count_ <= kMostDiffering) named_.Add(std::move(difference));
 }
 
 Status OtherParameters::Finish() && {
-  if (count_ > kMostNamed) {
+  if (count_ > kMostDiffering) {
     named_.Add(Error(ErrorKind::kUnsupported,
-                     fmt::format("{} more parameters differ so", count_ - kMostNamed)));
+                     fmt::format("{} more parameters differ so", count_ - kMostDiffering)));
   }
   return std::move(named_);
 }

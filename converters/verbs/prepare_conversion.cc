@@ -210,10 +210,9 @@ Status CheckDropped(Storage& storage, const OpenModelOptions& options, const Tra
     if (is_of_run && !KeyInTarget(options, key)) return NeedsDropped(checkpoint, key);
   }
   for (const ObjectEntry& object : index.objects()) {
-    const bool is_of_run = std::ranges::any_of(state.objects, [&](const std::string& beginning) {
-      return object.key.starts_with(beginning);
-    });
-    if (is_of_run && !KeyInTarget(options, object.key)) return NeedsDropped(checkpoint, object.key);
+    if (state.IsOfRun(object.key) && !KeyInTarget(options, object.key)) {
+      return NeedsDropped(checkpoint, object.key);
+    }
   }
   std::erase_if(match.problems, [&](const Problem& problem) {
     return options.allow_missing || problem.kind != ErrorKind::kMissing;

@@ -167,6 +167,11 @@ Result<ModelSource> FindUpdated(Storage& storage, const TrainingState& state,
 
 }  // namespace
 
+bool TrainingState::IsOfRun(std::string_view key) const {
+  return std::ranges::any_of(
+      objects, [&](const std::string& beginning) { return key.starts_with(beginning); });
+}
+
 Result<std::optional<TrainingState>> UnderstandOptimizer(Storage& storage, const ModelSource& model,
                                                          const OpenModelOptions& options) {
   CKPT_ASSIGN_OR_RETURN(std::vector<OptimizerTensors> found,

@@ -40,6 +40,9 @@ struct TrainingState {
   std::vector<Problem> warnings;       // as in StoredRun
   std::vector<Problem> assumptions;    // as in StoredRun
   SettingNames said;                   // as in StoredRun
+
+  // Whether the object under `key` is among `objects`.
+  [[nodiscard]] bool IsOfRun(std::string_view key) const;
 };
 
 // Opens what a run saved. Rows of weights and moments come from a WeightReader over each model.

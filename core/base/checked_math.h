@@ -30,6 +30,14 @@ template <std::integral T>
   return a / b + (a % b != 0 ? 1 : 0);
 }
 
+// The smallest multiple of `alignment` that is not less than `a`. REQUIRES: a >= 0, alignment > 0,
+// and T holds the result.
+template <std::integral T>
+[[nodiscard]] constexpr T AlignUp(T a, T alignment) {
+  const T excess = a % alignment;
+  return excess == 0 ? a : a + (alignment - excess);
+}
+
 }  // namespace ckpt
 
 #endif  // CKPT_CORE_BASE_CHECKED_MATH_H_

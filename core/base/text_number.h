@@ -11,6 +11,8 @@
 
 namespace ckpt {
 
+constexpr bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
 // Takes `prefix` off the front of `text`, if it is there.
 inline bool TakePrefix(std::string_view prefix, std::string_view& text) {
   if (!text.starts_with(prefix)) return false;

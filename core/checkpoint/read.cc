@@ -4,6 +4,7 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -309,9 +310,10 @@ bool IsNumber(const GlobalTensor& tensor) {
 Result<double> ReadStoredNumber(const CheckpointSource& source, const GlobalTensor& tensor) {
   CKPT_RETURN_IF_ERROR(source.index().CheckDeliverable(tensor.key));
   if (!IsNumber(tensor)) {
-    const bool is_one = NumElements(tensor.shape) == 1;
-    return Error(ErrorKind::kBadMetadata,
-                 is_one ? "a stored number has another type" : "a stored number is not one")
+    const std::string_view wrong = NumElements(tensor.shape) == 1
+                                       ? "a stored number has another type"
+                                       : "a stored number does not have exactly one element";
+    return Error(ErrorKind::kBadMetadata, wrong)
         .Tensor(tensor.key)
         .Expected("one number of float32, float64, int32, int64 or bool")
         .Actual(fmt::format("{} {}", DTypeName(tensor.dtype), FormatDims(tensor.shape)));

@@ -138,7 +138,8 @@ Status ReadBox(const CheckpointSource& source, const GlobalTensor& tensor, const
 // Whether a tensor has one element, of float32, float64, int32, int64 or bool.
 [[nodiscard]] bool IsNumber(const GlobalTensor& tensor);
 
-// The element of a tensor that has one. Errors: kBadMetadata (it is no number), those of ReadBox.
+// The element of a tensor that has one. Errors: kBadMetadata (it is not a number), and those of
+// ReadBox.
 Result<double> ReadStoredNumber(const CheckpointSource& source, const GlobalTensor& tensor);
 
 // How many bytes at most a stream passes on at a time: a quarter of the budget, and what a cache

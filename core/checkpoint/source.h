@@ -127,7 +127,7 @@ class CheckpointSource {
   [[nodiscard]] virtual EntryPaths Paths() const { return {}; }
 
   // What Python keeps beside the values of a mapping that holds entries: `_metadata` of a module's
-  // state_dict(). They are no entries of the index. ReadObject and ReadPickled read each by its
+  // state_dict(). They are not entries of the index. ReadObject and ReadPickled read each by its
   // key, and Paths() says where it stood.
   [[nodiscard]] virtual std::vector<ObjectEntry> Attributes() const { return {}; }
 

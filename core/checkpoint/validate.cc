@@ -1,6 +1,7 @@
 #include "core/checkpoint/validate.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -24,6 +25,7 @@ class Validator {
     for (FileId file = 0; file < index_.files().size(); ++file) {
       sizes_.push_back(source_.FileSize(file));
     }
+    reported_for_.resize(sizes_.size());
   }
 
   std::vector<Problem> Run() {
@@ -62,17 +64,15 @@ class Validator {
     CheckExtent(object.file, object.offset_bytes, object.size_bytes, object.key);
   }
 
-  // At most one problem per file: a lost file would otherwise be reported for each of a million
-  // chunks.
+  // At most one problem for each file and tensor: a lost file would otherwise be reported for each
+  // of a million chunks.
   void CheckFiles(const GlobalTensor& tensor) {
-    reported_.clear();
     for (const Chunk& chunk : index_.chunks(tensor)) {
       if (sizes_[chunk.file].ok() &&
           RangeFits(chunk.offset_bytes, chunk.size_bytes, *sizes_[chunk.file])) {
         continue;
       }
-      if (std::find(reported_.begin(), reported_.end(), chunk.file) != reported_.end()) continue;
-      reported_.push_back(chunk.file);
+      if (std::exchange(reported_for_[chunk.file], &tensor) == &tensor) continue;
       if (FileIsThere(chunk.file, tensor.key)) {
         CheckExtent(chunk.file, chunk.offset_bytes, chunk.size_bytes, tensor.key);
       }
@@ -154,10 +154,10 @@ class Validator {
   const CheckpointIndex& index_;
   std::vector<Problem> problems_;
   std::vector<Result<std::uint64_t>> sizes_;  // by FileId
-  std::optional<EntryMap> entries_;           // built when the first wrong extent is found
-  // Buffers for one tensor.
-  std::vector<BoxView> boxes_;
-  std::vector<FileId> reported_;
+  // By FileId: the last tensor for which the file was reported.
+  std::vector<const GlobalTensor*> reported_for_;
+  std::optional<EntryMap> entries_;  // built when the first wrong extent is found
+  std::vector<BoxView> boxes_;       // of one tensor
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/mutex.h"
+#include "core/base/task_pool.h"
 #include "core/base/units.h"
 #include "core/codec/zstd.h"
 #include "core/exec/block_checksums.h"
@@ -20,7 +21,6 @@
 #include "core/exec/internal/read_back.h"
 #include "core/exec/internal/resume.h"
 #include "core/exec/internal/schedule.h"
-#include "core/exec/task_pool.h"
 
 namespace ckpt {
 namespace {
@@ -122,8 +122,8 @@ Status Execution::PrepareFiles() {
                                  .size_bytes = of_plan.size_bytes,
                                  .is_compressed = plan_.write.compression.has_value()};
     if (options_.share) return PrepareShared(file, planned);
-    if (!options_.worker) return PrepareOutput(storage_, planned);
-    return own[file] ? PrepareOutputForWorkers(storage_, planned) : std::unique_ptr<OutputFile>();
+    if (options_.worker && !own[file]) return std::unique_ptr<OutputFile>();
+    return PrepareOutput(storage_, planned);
   };
   for (std::uint32_t file = 0; file < plan_.write.files.size(); ++file) {
     CKPT_ASSIGN_OR_RETURN(files_.emplace_back(), prepare(file));

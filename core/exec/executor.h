@@ -80,8 +80,8 @@ struct ExecuteResult {
 //
 // REQUIRES: CheckPlan(plan, source.index()) was OK.
 // Errors: those of CheckpointSource::Locate, kNoSpace, kIo, kCancelled, kValueMismatch (a tensor
-// that was read back is not what was written). Files written so far stay,
-// so that a later run can resume.
+// that was read back is not what was written). Files written so far stay, so that a later run can
+// resume.
 Result<ExecuteResult> Execute(const ConversionPlan& plan, const CheckpointSource& source,
                               Storage& storage, const Path& directory,
                               const ExecuteOptions& options);

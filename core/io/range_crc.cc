@@ -36,22 +36,31 @@ class FileReadInOrder final : public ReadableFile {
   [[nodiscard]] Result<std::unique_ptr<FileView>> View() const override { return file_->View(); }
 
   Status ReadAt(std::uint64_t offset, MutableByteSpan out) const override {
-    if (done_ == size_bytes_) return file_->ReadAt(offset, out);
+    CKPT_RETURN_IF_ERROR(difference_);
+    if (is_compared_) return file_->ReadAt(offset, out);
     if (offset != offset_ + done_ || out.size() > size_bytes_ - done_) {
-      CKPT_RETURN_IF_ERROR(VerifyRangeCrc32(*file_, what_, offset_, size_bytes_, expected_));
-      done_ = size_bytes_;
+      CKPT_RETURN_IF_ERROR(Keep(VerifyRangeCrc32(*file_, what_, offset_, size_bytes_, expected_)));
       return file_->ReadAt(offset, out);
     }
-    CKPT_RETURN_IF_ERROR(file_->ReadInPieces(offset, out, [this](ByteSpan piece) {
-      actual_ = Crc32(piece, actual_);
+    std::uint32_t actual = actual_;
+    CKPT_RETURN_IF_ERROR(file_->ReadInPieces(offset, out, [&](ByteSpan piece) {
+      actual = Crc32(piece, actual);
       return OkStatus();
     }));
+    actual_ = actual;
     done_ += out.size();
     if (done_ != size_bytes_) return OkStatus();
-    return CompareCrc32(*file_, what_, offset_, size_bytes_, expected_, actual_);
+    return Keep(CompareCrc32(*file_, what_, offset_, size_bytes_, expected_, actual_));
   }
 
  private:
+  // What a comparison found. One that could not read everything found nothing.
+  Status Keep(Status compared) const {
+    is_compared_ = compared.ok();
+    if (!compared.ok() && compared.kind() == ErrorKind::kChecksum) difference_ = compared;
+    return compared;
+  }
+
   const std::shared_ptr<const ReadableFile> file_;
   const std::string what_;
   const std::uint64_t offset_;
@@ -59,6 +68,8 @@ class FileReadInOrder final : public ReadableFile {
   const std::uint32_t expected_;
   mutable std::uint64_t done_ = 0;
   mutable std::uint32_t actual_ = 0;  // of the bytes that are done
+  mutable bool is_compared_ = false;  // and they are the right ones
+  mutable Status difference_;         // found: all reads fail
 };
 
 }  // namespace

@@ -19,8 +19,8 @@ Status VerifyRangeCrc32(const ReadableFile& file, std::string_view what, std::ui
                         std::uint64_t size_bytes, std::uint32_t expected_crc32);
 
 // The same while somebody reads all of the range, in order: the read that ends it fails if the
-// bytes differ, so until then nobody may use them. A read at another place first compares the whole
-// range. `file` itself if its bytes are compared anyway.
+// bytes differ, so until then nobody may use them, and so does every read after it. A read at
+// another place first compares the whole range. `file` itself if its bytes are compared anyway.
 //
 // Thread-safety: for one thread, unlike other files.
 std::shared_ptr<const ReadableFile> CheckCrc32InOrder(std::shared_ptr<const ReadableFile> file,

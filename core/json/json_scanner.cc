@@ -4,13 +4,12 @@
 
 #include "core/base/checked_math.h"
 #include "core/base/quote.h"
+#include "core/base/text_number.h"
 
 namespace ckpt {
 namespace {
 
 constexpr int kMaxDepth = 64;
-
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 void AppendUtf8(std::uint32_t code, std::string& out) {
   const auto byte = [&out](std::uint32_t value) { out += static_cast<char>(value); };

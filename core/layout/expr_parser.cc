@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
+#include "core/base/text_number.h"
 #include "core/layout/expr.h"
 #include "core/layout/internal/expr_tree.h"
 
@@ -20,7 +21,6 @@ using Node = Expr::Tree::Node;
 using NodeIndex = Expr::Tree::NodeIndex;
 
 bool IsNameStart(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsNameByte(char c) { return IsNameStart(c) || IsDigit(c); }
 
 enum class TokenKind : std::uint8_t { kEnd, kName, kNumber, kText, kSymbol };

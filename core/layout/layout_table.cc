@@ -67,8 +67,8 @@ class TableParser {
     return TableError("line is not a statement", word)
         .Expected(
             "family, match, let, dim, split, extra, logical, naming, prefix, choice, "
-            "source_choice, strip, without, "
-            "ignore, bookkeeping, object, include, if, stack, end, or NAME : AXES");
+            "source_choice, strip, without, ignore, bookkeeping, object, include, if, stack, end, "
+            "or NAME : AXES");
   }
 
   const IncludeResolver& includes_;

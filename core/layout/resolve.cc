@@ -60,7 +60,7 @@ class Resolver {
       layout_.logicals.push_back(std::move(resolved));
     }
     shapes_.resize(naming_.rules.size());
-    CKPT_RETURN_IF_ERROR(Expand(0, naming_.rules.size(), 0));
+    CKPT_RETURN_IF_ERROR(Expand(0, naming_.rules.size(), 0, 1));
     CKPT_RETURN_IF_ERROR(ProveLogicalCover(
         layout_,
         [&](std::string_view axis, std::int64_t extent) { return axes_.Named(axis, extent); }));
@@ -123,10 +123,10 @@ class Resolver {
     return names_.Explain(table_.definitions.all()[static_cast<std::size_t>(position)].body);
   }
 
-  // Emits the tensors of rules [begin, end), which bind the same first `depth` name axes.
-  // Neighbours that bind the same next axis are expanded together, so that tensors come out layer
-  // by layer.
-  Status Expand(std::size_t begin, std::size_t end, std::size_t depth) {
+  // Emits the tensors of rules [begin, end), which bind the same first `depth` name axes: these
+  // have so many numbers, `combinations`. Neighbours that bind the same next axis are expanded
+  // together, so that tensors come out layer by layer.
+  Status Expand(std::size_t begin, std::size_t end, std::size_t depth, std::int64_t combinations) {
     for (std::size_t i = begin; i < end;) {
       const std::vector<std::string>& axes = naming_.rules[i].name_axes;
       if (axes.size() == depth) {
@@ -143,9 +143,12 @@ class Resolver {
         CKPT_ASSIGN_OR_RETURN(const std::int64_t extent, axes_.Extent(axes[depth]));
         if (extent > kMaxTensors) return TooMany(axes[depth], extent);
         const std::int64_t count = axes_.Named(axes[depth], extent);
+        // A rule that applies to none of them is tried with each.
+        const std::int64_t more = combinations * std::max<std::int64_t>(count, 1);
+        if (more > kMaxTensors) return TooMany(axes[depth], more);
         for (std::int64_t number = 0; number < count; ++number) {
           bound_.emplace_back(axes[depth], number);
-          CKPT_RETURN_IF_ERROR(Expand(i, group_end, depth + 1));
+          CKPT_RETURN_IF_ERROR(Expand(i, group_end, depth + 1, more));
           bound_.pop_back();
         }
       }

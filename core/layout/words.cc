@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/text_number.h"
+
 namespace ckpt::layout {
 namespace {
 
@@ -41,8 +43,7 @@ bool IsIdentifier(std::string_view text) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
   };
   return !text.empty() && is_letter(text.front()) &&
-         std::all_of(text.begin(), text.end(),
-                     [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
+         std::all_of(text.begin(), text.end(), [&](char c) { return is_letter(c) || IsDigit(c); });
 }
 
 bool IsDottedName(std::string_view text) {

@@ -1,14 +1,11 @@
 #include "core/manifest/find_damage.h"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <memory>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "core/base/hash.h"
+#include "core/base/task_pool.h"
 #include "core/io/checksummed_read.h"
 
 namespace ckpt {
@@ -22,7 +19,6 @@ struct Task {
   std::uint64_t first_block = 0;
   std::uint64_t end_block = 0;
   std::vector<DamagedBlock> damaged;
-  Status failure;
 };
 
 class Scan {
@@ -40,8 +36,8 @@ class Scan {
  private:
   Status CheckFile(std::size_t file);
   Status CheckTracker(std::size_t file);
-  void RunTasks();
-  void ReadTask(Bytes& buffer, Task& task) const;
+  Status CompareBlocks();
+  Status ReadTask(Bytes& buffer, Task& task) const;
   Status FindLeftovers();
 
   Storage& storage_;
@@ -100,62 +96,34 @@ Status Scan::CheckFile(std::size_t file) {
   return OkStatus();
 }
 
-void Scan::ReadTask(Bytes& buffer, Task& task) const {
+Status Scan::ReadTask(Bytes& buffer, Task& task) const {
   const ManifestFile& written = manifest_.files[task.file];
   const auto is_damage = [&](const Status& status) {
     return options_.unreadable_is_damage && status.kind() == ErrorKind::kIo;
   };
   const Result<std::shared_ptr<const ReadableFile>> file = storage_.Open(directory_ / written.name);
-  if (!file.ok() && !is_damage(file.status())) {
-    task.failure = file.status();
-    return;
-  }
+  if (!file.ok() && !is_damage(file.status())) return file.status();
   for (std::uint64_t block = task.first_block; block < task.end_block; ++block) {
     const BlockExtent extent = ExtentOfBlock(block, written.size_bytes);
     buffer.resize(std::max<std::size_t>(buffer.size(), extent.size_bytes));
     const MutableByteSpan bytes = MutableByteSpan(buffer).first(extent.size_bytes);
     const Result<std::uint32_t> crc32c =
         file.ok() ? ReadAtWithCrc32c(**file, extent.offset_bytes, bytes) : file.status();
-    if (!crc32c.ok() && !is_damage(crc32c.status())) {
-      task.failure = crc32c.status();
-      return;
-    }
+    if (!crc32c.ok() && !is_damage(crc32c.status())) return crc32c.status();
     std::optional<DamagedBlock> found = DamagedBlock{.file = task.file, .block = block};
     if (crc32c.ok()) found = CompareBlock(manifest_, task.file, block, *crc32c, bytes);
     if (found) task.damaged.push_back(*found);
     if (options_.on_progress) options_.on_progress(extent.size_bytes);
   }
+  return OkStatus();
 }
 
-void Scan::RunTasks() {
-  // Tasks are claimed in order. Only the thread that claimed a task writes to it, and joining the
-  // threads makes the results visible.
-  std::atomic<std::size_t> next = 0;
-  // What each thread threw (memory may run out). The calling thread reports it.
-  std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(std::max(options_.threads, 1)));
-  const auto work = [&](std::size_t worker) {
-    try {
-      Bytes buffer;  // one block
-      for (std::size_t i = next++; i < tasks_.size(); i = next++) {
-        if (options_.stop.stop_requested()) return;
-        ReadTask(buffer, tasks_[i]);
-      }
-    } catch (const std::exception&) {
-      thrown[worker] = std::current_exception();
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    try {
-      for (std::size_t i = 1; i < thrown.size(); ++i) threads.emplace_back(work, i);
-    } catch (const std::system_error&) {
-      // The system gives no more threads: the existing ones do the work.
-    }
-    work(0);
-  }
-  for (const std::exception_ptr& one : thrown) {
-    if (one != nullptr) std::rethrow_exception(one);
-  }
+Status Scan::CompareBlocks() {
+  const int threads = std::max(options_.threads, 1);
+  std::vector<Bytes> buffers(static_cast<std::size_t>(threads));  // one block of each
+  return RunTasks(tasks_.size(), threads, options_.stop, [&](std::size_t task, std::size_t worker) {
+    return ReadTask(buffers[worker], tasks_[task]);
+  });
 }
 
 Status Scan::FindLeftovers() {
@@ -193,12 +161,8 @@ Result<Damage> Scan::Run() {
     const bool is_text = is_tracker && name.substr(3) == root_.tracker_name;
     CKPT_RETURN_IF_ERROR(is_text ? CheckTracker(file) : CheckFile(file));
   }
-  RunTasks();
-  if (options_.stop.stop_requested()) {
-    return Error(ErrorKind::kCancelled, "stopped before all was compared");
-  }
-  for (Task& task : tasks_) {
-    CKPT_RETURN_IF_ERROR(std::move(task.failure));
+  CKPT_RETURN_IF_ERROR(CompareBlocks());
+  for (const Task& task : tasks_) {
     damage_.blocks.insert(damage_.blocks.end(), task.damaged.begin(), task.damaged.end());
   }
   std::sort(damage_.blocks.begin(), damage_.blocks.end(),

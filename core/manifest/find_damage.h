@@ -52,9 +52,8 @@ struct DamagedFile {
   friend bool operator==(const DamagedFile&, const DamagedFile&) = default;
 };
 
-// The state of the tracker, which lies outside the checkpoint. Training that continues
-// rewrites it, and a copy of the checkpoint alone lacks it. Neither affects what the manifest
-// proves.
+// The state of the tracker, which lies outside the checkpoint. Training that continues rewrites it,
+// and a copy of the checkpoint alone lacks it. Neither affects what the manifest proves.
 enum class TrackerState : std::uint8_t { kAsWritten, kMissing, kRewritten };
 
 // The same for any number of threads. Blocks of the tracker are listed only if its text is no
@@ -76,7 +75,7 @@ struct Damage {
 // may contain.
 //
 // Errors: kIo and other errors of reading, which do not mean that the bytes are wrong; kBadMetadata
-// (the manifest names another file outside the directory); kCancelled.
+// (the manifest names another file outside the directory); kSystem (no memory); kCancelled.
 // Cost: reads everything once; memory for one block per thread.
 Result<Damage> FindDamage(Storage& storage, const Path& directory, const Manifest& manifest,
                           const RunRoot& root, const VerifyOptions& options = {});

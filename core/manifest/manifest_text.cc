@@ -10,6 +10,7 @@
 #include "core/base/check.h"
 #include "core/base/hash.h"
 #include "core/base/quote.h"
+#include "core/base/text_number.h"
 #include "core/json/json_scanner.h"
 #include "core/json/json_writer.h"
 #include "core/manifest/internal/manifest_rules.h"
@@ -35,7 +36,7 @@ std::string SelfDigest(std::string_view text) {
 
 bool IsHex(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
-                     [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+                     [](char c) { return IsDigit(c) || (c >= 'a' && c <= 'f'); });
 }
 
 template <typename Range, typename Member>

@@ -13,8 +13,7 @@ constexpr std::string_view kHowToRepair =
     "ckpt-inspect repair PATH -o DST writes a copy of the checkpoint that contains it again";
 constexpr std::string_view kNothingRepairs =
     "nothing else can prove or repair the files: take ckptkit.json from another copy of the "
-    "checkpoint, "
-    "or remove the ckptkit-parity files and continue without proof";
+    "checkpoint, or remove the ckptkit-parity files and continue without proof";
 
 Result<bool> IsThere(Storage& storage, const Path& directory, std::string_view name) {
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / std::string(name)));

@@ -40,11 +40,13 @@ std::string PrintPlan(const ConversionPlan& plan, const CheckpointIndex& source)
                     plan.write.compression->zstd_level);
   }
   for (const WriteFile& file : plan.write.files) {
-    out += is_compressed
-               ? fmt::format("file    {}\n", file.name)
-               : fmt::format("file    {}  {}\n", file.name, FormatByteSize(file.size_bytes));
+    out += is_compressed ? fmt::format("file    {}\n", EscapeControls(file.name))
+                         : fmt::format("file    {}  {}\n", EscapeControls(file.name),
+                                       FormatByteSize(file.size_bytes));
   }
-  for (const WriteCopy& copy : plan.write.copies) out += fmt::format("copy    {}\n", copy.name);
+  for (const WriteCopy& copy : plan.write.copies) {
+    out += fmt::format("copy    {}\n", EscapeControls(copy.name));
+  }
   std::size_t item = 0;
   for (std::size_t t = 0; t < plan.write.tensors.size(); ++t) {
     const TargetTensor& tensor = plan.write.tensors[t];
@@ -60,7 +62,7 @@ std::string PrintPlan(const ConversionPlan& plan, const CheckpointIndex& source)
     }
     for (; item < plan.write.items.size() && plan.write.items[item].tensor == t; ++item) {
       const WriteItem& chunk = plan.write.items[item];
-      const std::string& file = plan.write.files[chunk.file].name;
+      const std::string file = EscapeControls(plan.write.files[chunk.file].name);
       out += is_compressed
                  ? fmt::format("          -> {} {}  {}\n", file, chunk.size_bytes,
                                FormatBox(chunk.box))

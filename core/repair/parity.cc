@@ -10,7 +10,7 @@
 #include "core/base/check.h"
 #include "core/base/checked_math.h"
 #include "core/base/hash.h"
-#include "core/exec/task_pool.h"
+#include "core/base/task_pool.h"
 #include "core/repair/internal/checked_block.h"
 
 namespace ckpt {

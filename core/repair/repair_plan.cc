@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/name_list.h"
 #include "core/io/storage.h"
 
 namespace ckpt {
@@ -25,14 +26,16 @@ std::vector<std::optional<std::size_t>> GroupsOfFiles(const Manifest& manifest) 
 using Stripe = std::pair<std::size_t, std::uint64_t>;  // group, block
 using FilesOfStripe = std::map<Stripe, std::vector<std::size_t>>;
 
-// The names of the other damaged files that are needed to rebuild a block.
+// Names some of the other damaged files that are needed to rebuild a block. Where a group lost all
+// of its files, this is said of each of them.
 std::string OtherNames(const Manifest& manifest, const std::vector<std::size_t>& lost,
                        std::size_t file) {
-  std::string names;
+  std::vector<std::string> names;
   for (const std::size_t other : lost) {
-    if (other != file) names += (names.empty() ? "" : ", ") + manifest.files[other].name;
+    if (names.size() == kMostNamed) break;
+    if (other != file) names.push_back(manifest.files[other].name);
   }
-  return names;
+  return NameSome(names, lost.size() - 1);
 }
 
 Problem BeyondRepair(const Manifest& manifest, const DamagedBlock& block,

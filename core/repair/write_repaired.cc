@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/base/checked_math.h"
-#include "core/exec/task_pool.h"
+#include "core/base/task_pool.h"
 #include "core/repair/internal/checked_block.h"
 
 namespace ckpt {

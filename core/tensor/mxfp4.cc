@@ -19,7 +19,7 @@ constexpr std::uint32_t kNibbleRebias = 126U << 23;
 
 constexpr std::uint32_t kHalfBits = 0x3F000000U;
 
-// 2^(scale - 127). The smallest is no normal number of float32.
+// 2^(scale - 127). The smallest is not a normal number of float32.
 float PowerOfTwo(std::uint32_t scale) {
   return std::bit_cast<float>(scale == 0 ? 1U << 22 : scale << 23);
 }

@@ -52,7 +52,7 @@ struct RunEntries {
   std::vector<TargetTensor> tensors;             // those of the request, or buffers of them
   PackedParts packed = {};                       // of the buffers
   std::vector<MemoryTensor> known_tensors = {};  // small ones that follow from the run
-  std::vector<PickledEntry> objects = {};        // what is no tensor
+  std::vector<PickledEntry> objects = {};        // what is not a tensor
 };
 
 // What a run is read for.
@@ -101,6 +101,9 @@ struct RunFormat {
   // Leaves of `run.group_of` what a reader of the format knows of it, where parameters' groups are
   // not stored. Null: they are.
   void (*forget_groups)(TrainingRun& run) = nullptr;
+  // What the format's own software refuses in these forms, although the run it was asked to go on
+  // with may have been like that: warnings that name the way out. Null: nothing.
+  std::vector<Problem> (*warn)(const TrainingRun& run, const ChosenForms& forms) = nullptr;
   // Whether objects that are no part of a run, such as the state of its program's scheduler, go
   // along to a target of this format.
   bool carries_objects = false;

@@ -114,7 +114,7 @@ class FileLayout {
       plan_.files.push_back({.name = fmt::format("__{}_{}.distcp", writer, own.num_files++)});
     }
     WriteFile& file = plan_.files[own.file];
-    const std::uint64_t at = CeilDiv(file.size_bytes, kItemAlignment) * kItemAlignment;
+    const std::uint64_t at = AlignUp(file.size_bytes, kItemAlignment);
     file.size_bytes = at + size_bytes;
     return {own.file, at};
   }

@@ -18,10 +18,11 @@ constexpr std::string_view kName = "hf";
 
 Result<std::optional<Path>> Recognise(const Place& place) {
   const bool has_weights = safetensors::HoldsSafetensors(place.names) ||
-                           place.names.Has(kTorchWeightsName) || place.names.Has(kTorchIndexName);
+                           place.names.Has(torch_save::kTorchWeightsName) ||
+                           place.names.Has(torch_save::kTorchIndexName);
   // An adapter has a configuration of its own.
-  const bool is_torch_adapter =
-      !has_weights && place.names.Has(kTorchAdapterName) && place.names.Has("adapter_config.json");
+  const bool is_torch_adapter = !has_weights && place.names.Has(torch_save::kTorchAdapterName) &&
+                                place.names.Has("adapter_config.json");
   const bool is_model = has_weights && place.names.Has("config.json");
   const bool is_ours = place.is_directory && (is_model || is_torch_adapter);
   return is_ours ? std::optional(place.path) : std::nullopt;
@@ -47,13 +48,13 @@ Status Explain(const Place& place) {
 
 // A repository, whoever wrote its weights.
 Result<std::unique_ptr<CheckpointSource>> Open(Storage& storage, const Path& path) {
-  CKPT_ASSIGN_OR_RETURN(const bool is_torch, IsTorchRepository(storage, path));
-  return is_torch ? OpenTorchRepository(storage, path)
+  CKPT_ASSIGN_OR_RETURN(const bool is_torch, torch_save::IsTorchRepository(storage, path));
+  return is_torch ? torch_save::OpenTorchRepository(storage, path)
                   : safetensors::OpenSafetensors(storage, path);
 }
 
 std::vector<ManifestShard> DescribeShards(const CheckpointSource& source) {
-  std::vector<ManifestShard> adapter = DescribeAdapter(source);
+  std::vector<ManifestShard> adapter = torch_save::DescribeAdapter(source);
   return adapter.empty() ? safetensors::DescribeShards(source) : adapter;
 }
 

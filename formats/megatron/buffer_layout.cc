@@ -5,16 +5,11 @@
 #include <numeric>
 #include <utility>
 
+#include "core/base/checked_math.h"
+
 namespace ckpt::megatron {
-namespace {
 
-std::int64_t NextMultiple(std::int64_t number, std::int64_t of) {
-  return (number + of - 1) / of * of;
-}
-
-}  // namespace
-
-std::int64_t ParameterBegin(std::int64_t elem) { return NextMultiple(elem, 64); }
+std::int64_t ParameterBegin(std::int64_t elem) { return AlignUp<std::int64_t>(elem, 64); }
 
 std::int64_t UsualBucketElems(std::int64_t ranks) {
   constexpr std::int64_t kElems = 40'000'000;
@@ -23,7 +18,7 @@ std::int64_t UsualBucketElems(std::int64_t ranks) {
 }
 
 std::int64_t PaddedBucketElems(std::int64_t elems, std::int64_t ranks, bool for_busbw) {
-  return NextMultiple(elems, std::lcm<std::int64_t>(ranks, for_busbw ? 1 << 16 : 128));
+  return AlignUp(elems, std::lcm<std::int64_t>(ranks, for_busbw ? 1 << 16 : 128));
 }
 
 BufferLayout LayOutBuffer(std::span<const InBuffer> parameters,

@@ -200,7 +200,7 @@ Status StoredSettings::Read(std::string_view name, layout::Value& into) const {
     if (items.ok() ? std::ranges::all_of(*items, &IsScalar) : IsScalar(value)) {
       return layout::ToValue(value);
     }
-    return Error(ErrorKind::kUnsupported, "a setting of the optimizer is no plain value")
+    return Error(ErrorKind::kUnsupported, "a setting of the optimizer is not a plain value")
         .Hint(std::string(kTakeWeightsAlone));
   });
 }

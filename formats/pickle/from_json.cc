@@ -16,6 +16,8 @@
 #include "core/json/json_reader.h"
 #include "core/tensor/dtype.h"
 #include "formats/pickle/globals.h"
+#include "formats/pickle/held_number.h"
+#include "formats/pickle/internal/text.h"
 #include "formats/pickle/writer.h"
 
 namespace ckpt::pickle {
@@ -53,9 +55,6 @@ class FromJson {
   // Its elements in a list, as the argument of a call of `module`.`name`.
   Status WriteCallOfList(std::string_view module, std::string_view name, const JsonCursor& list);
 
-  // Whether the tensor's one number is known.
-  [[nodiscard]] bool IsHeld(const JsonCursor& tensor) const;
-
   static Status CannotSay(const JsonCursor& at, std::string_view what) {
     return Error(ErrorKind::kUnsupported, what).Actual(fmt::format("at {}", Quote(at.where())));
   }
@@ -78,36 +77,6 @@ Result<Bytes> BytesOfHex(const JsonCursor& hex) {
       .Actual(fmt::format("at {}", Quote(hex.where())));
 }
 
-// Little-endian two's complement of a decimal number; nothing if the text is none, or of more bytes
-// than a pickle of protocol 2 holds in short.
-std::optional<std::string> TwosComplement(std::string_view decimal) {
-  constexpr std::size_t kMaxBytes = std::numeric_limits<std::uint8_t>::max();
-  const bool is_negative = decimal.starts_with('-');
-  if (is_negative) decimal.remove_prefix(1);
-  if (decimal.empty()) return std::nullopt;
-  std::string bytes;
-  for (const char digit : decimal) {
-    if (digit < '0' || digit > '9') return std::nullopt;
-    unsigned carry = static_cast<unsigned>(digit - '0');
-    for (char& byte : bytes) {
-      const unsigned next = static_cast<unsigned char>(byte) * 10U + carry;
-      byte = static_cast<char>(next & 0xFFU);
-      carry = next >> 8U;
-    }
-    if (carry != 0) bytes.push_back(static_cast<char>(carry));
-    if (bytes.size() >= kMaxBytes) return std::nullopt;
-  }
-  bytes.push_back('\0');  // the sign
-  if (!is_negative) return bytes;
-  unsigned carry = 1;
-  for (char& byte : bytes) {
-    const unsigned next = (static_cast<unsigned char>(byte) ^ 0xFFU) + carry;
-    byte = static_cast<char>(next & 0xFFU);
-    carry = next >> 8U;
-  }
-  return bytes;
-}
-
 Status FromJson::WriteItems(const JsonCursor& list) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, list.Items());
   for (const JsonCursor& item : items) CKPT_RETURN_IF_ERROR(Write(item));
@@ -120,7 +89,7 @@ Status FromJson::WritePairs(const JsonCursor& pairs) {
   for (const JsonCursor& item : items) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> pair, item.Items());
     if (pair.size() != 2) {
-      return Error(ErrorKind::kBadMetadata, "an entry of a dictionary is no pair")
+      return Error(ErrorKind::kBadMetadata, "an entry of a dictionary is not a key and its value")
           .Actual(fmt::format("at {}", Quote(item.where())));
     }
     CKPT_RETURN_IF_ERROR(WriteItems(item));
@@ -138,8 +107,12 @@ Status FromJson::WriteCallOfList(std::string_view module, std::string_view name,
 
 Status FromJson::WriteInt(const JsonCursor& decimal) {
   CKPT_ASSIGN_OR_RETURN(const std::string text, decimal.Text());
-  const std::optional<std::string> bytes = TwosComplement(text);
-  if (!bytes) return CannotSay(decimal, "an integer that is not written");
+  const std::optional<std::string> bytes = DecodeDecimal(text);
+  // What a pickle of protocol 2 holds in short.
+  constexpr std::size_t kMaxBytes = std::numeric_limits<std::uint8_t>::max();
+  if (!bytes || bytes->size() > kMaxBytes) {
+    return CannotSay(decimal, "an integer that is not written");
+  }
   pickle_.BigInt(*bytes);
   return OkStatus();
 }
@@ -152,7 +125,7 @@ Status FromJson::WriteScalar(const JsonCursor& scalar) {
   CKPT_ASSIGN_OR_RETURN(const Bytes bytes, BytesOfHex(hex));
   constexpr std::string_view kKinds = "biufc";
   const bool is_number = type.size() >= 3 && kKinds.find(type[1]) != std::string_view::npos;
-  if (!is_number) return CannotSay(dtype, "a scalar of numpy that is no number");
+  if (!is_number) return CannotSay(dtype, "a scalar of numpy that is not a number");
   pickle_.Global("numpy.core.multiarray", "scalar").BeginTuple();
   pickle_.Global("numpy", "dtype").BeginTuple().Text(type.substr(1)).Bool(false).Bool(true);
   pickle_.EndTuple().Reduce();
@@ -297,7 +270,7 @@ Status FromJson::WriteTagged(const std::string& tag, const JsonCursor& value) {
     return OkStatus();
   }
   if (tag == "$dtype" || tag == "$device" || tag == "$layout") return WriteTorchName(tag, value);
-  if (tag == "$tensor" && IsHeld(value)) return OkStatus();
+  if (tag == "$tensor" && HeldNumberOf(value, numbers_)) return OkStatus();
   if (tag == "$tensor" || tag == "$parameter" || tag == "$numpy_array") {
     return CannotSay(value, "elements of which only a digest is known");
   }
@@ -306,19 +279,6 @@ Status FromJson::WriteTagged(const std::string& tag, const JsonCursor& value) {
                                         value.Text().ok() ? *value.Text() : std::string()));
   }
   return Error(ErrorKind::kBadMetadata, "no known type of a value").Actual(Quote(tag));
-}
-
-bool FromJson::IsHeld(const JsonCursor& tensor) const {
-  if (numbers_.empty()) return false;
-  const auto text = [&](std::string_view key) -> Result<std::string> {
-    CKPT_ASSIGN_OR_RETURN(const JsonCursor member, tensor.At(key));
-    return member.Text();
-  };
-  const Result<std::string> name = text("dtype");
-  const Result<std::string> sha256 = text("sha256");
-  if (!name.ok() || !sha256.ok()) return false;
-  const std::optional<DType> dtype = ParseDType(*name);
-  return dtype && numbers_.contains({*dtype, *sha256});
 }
 
 Status FromJson::WriteObject(const JsonCursor& value) {

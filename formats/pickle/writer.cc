@@ -135,8 +135,10 @@ PickleWriter& PickleWriter::End(Op closer) {
 }
 
 PickleWriter& PickleWriter::Global(std::string_view module, std::string_view name) {
-  for (const KnownGlobal& known : globals_) {
-    if (known.name == name && known.module == module) return Recall(known.slot);
+  if (const auto known = globals_.find(module); known != globals_.end()) {
+    if (const auto slot = known->second.find(name); slot != known->second.end()) {
+      return Recall(slot->second);
+    }
   }
   if (dialect_ == Dialect::kProtocol4) {
     SharedText(module).SharedText(name).Put(Op::kStackGlobal);
@@ -147,7 +149,7 @@ PickleWriter& PickleWriter::Global(std::string_view module, std::string_view nam
     Append(name, out_);
     Append("\n", out_);
   }
-  globals_.push_back({std::string(module), std::string(name), Memoize()});
+  globals_[std::string(module)].emplace(name, Memoize());
   return *this;
 }
 

@@ -78,18 +78,14 @@ class PickleWriter {
   PickleWriter& Begin(Op opener);
   PickleWriter& End(Op closer);
 
-  struct KnownGlobal {
-    std::string module;
-    std::string name;
-    std::uint32_t slot;
-  };
-
   Dialect dialect_;
   Bytes out_;
   int open_ = 0;
   std::uint32_t memo_size_ = 0;
-  std::map<std::string, std::uint32_t, std::less<>> texts_;
-  std::vector<KnownGlobal> globals_;  // a pickle names a handful
+  // Slots by what is in them.
+  using Slots = std::map<std::string, std::uint32_t, std::less<>>;
+  Slots texts_;
+  std::map<std::string, Slots, std::less<>> globals_;  // names, by module
 };
 
 }  // namespace ckpt::pickle

@@ -127,8 +127,10 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries, storage.List(directory));
   std::vector<std::int64_t> steps;
   bool has_iterations = false;
+  bool has_steps_of_verl = false;  // whose tracker has Megatron's name
   for (const DirectoryEntry& entry : entries) {
     if (entry.type != FileType::kDirectory) continue;
+    has_steps_of_verl = has_steps_of_verl || megatron::NumberAfter("global_step_", entry.name);
     if (const auto step = megatron::NumberAfter("step-", entry.name)) steps.push_back(*step);
     has_iterations = has_iterations || megatron::IterationOf(entry.name);
   }
@@ -151,7 +153,7 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
   if (Contains(entries, ".metadata") || Contains(entries, "metadata.json")) {
     return InDirectory(directory);
   }
-  if (has_tracker) {
+  if (has_tracker && (has_iterations || !has_steps_of_verl)) {
     CKPT_ASSIGN_OR_RETURN(const std::string name, megatron::ReadTracker(storage, directory));
     return InNamedDirectory(storage, directory, name, megatron::kTrackerName);
   }
@@ -168,7 +170,7 @@ Result<CheckpointLocation> LocateInDirectory(Storage& storage, const Path& direc
 
 bool StandsForItsDirectory(std::string_view name) {
   return name == ".metadata" || name.ends_with(safetensors::kIndexSuffix) ||
-         name == kTorchIndexName;
+         name == torch_save::kTorchIndexName;
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "core/io/git_lfs_pointer.h"
 #include "core/json/json_scanner.h"
 #include "core/tensor/shape.h"
+#include "formats/safetensors/internal/distinct_names.h"
 
 namespace ckpt::safetensors {
 namespace {
@@ -156,14 +157,11 @@ Status CheckTiling(std::span<const TensorEntry> tensors, std::uint64_t payload_b
   return OkStatus();
 }
 
-Status CheckDistinctNames(std::span<const TensorEntry> tensors) {
+std::vector<std::string_view> NamesOf(std::span<const TensorEntry> tensors) {
   std::vector<std::string_view> names;
   names.reserve(tensors.size());
   for (const TensorEntry& entry : tensors) names.push_back(entry.name);
-  if (!std::is_sorted(names.begin(), names.end())) std::sort(names.begin(), names.end());
-  const auto twice = std::adjacent_find(names.begin(), names.end());
-  if (twice == names.end()) return OkStatus();
-  return Error(ErrorKind::kBadMetadata, "tensor is listed twice").Tensor(*twice);
+  return names;
 }
 
 // Escapes as serde_json does: the short forms that JSON has, \u00xx for other control characters,
@@ -227,7 +225,7 @@ Result<std::uint64_t> ParseHeaderLength(ByteSpan first_bytes, std::uint64_t file
         .File(file)
         .Expected(fmt::format("at most {} bytes", kMaxHeaderBytes))
         .Actual(fmt::format("{} bytes", length))
-        .Hint("this is probably no safetensors file");
+        .Hint("this is probably not a safetensors file");
   }
   if (length > file_bytes - kLengthBytes) {
     return Error(ErrorKind::kTruncated, "file ends inside its header")
@@ -261,7 +259,7 @@ Result<Header> ParseHeader(std::string_view json, std::uint64_t payload_bytes,
     if (!scan.ok()) return scan.Finish().Tensor(key == kMetadataKey ? "" : key);
   }
   CKPT_RETURN_IF_ERROR(scan.Finish());
-  CKPT_RETURN_IF_ERROR(CheckDistinctNames(header.tensors).File(file));
+  CKPT_RETURN_IF_ERROR(CheckDistinctNames(NamesOf(header.tensors)).File(file));
   for (const TensorEntry& entry : header.tensors) {
     if (Status status = CheckExtent(entry); !status.ok()) {
       return std::move(status).File(file).Tensor(entry.name);
@@ -307,7 +305,7 @@ Bytes SerializeHeader(const std::optional<TextPairs>& metadata,
         StoredDTypeName(entry.dtype), fmt::join(entry.shape, ","), entry.begin, entry.end);
   }
   json += '}';
-  json.resize(CeilDiv(json.size(), 8) * 8, ' ');
+  json.resize(AlignUp(json.size(), std::size_t{8}), ' ');
   Bytes bytes;
   bytes.reserve(kLengthBytes + json.size());
   AppendLe(static_cast<std::uint64_t>(json.size()), bytes);

@@ -1,10 +1,12 @@
 #include "formats/safetensors/sharded_index.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/io/path.h"
 #include "core/json/json_scanner.h"
 #include "core/json/json_writer.h"
+#include "formats/safetensors/internal/distinct_names.h"
 
 namespace ckpt::safetensors {
 namespace {
@@ -45,10 +47,7 @@ Status CheckNames(const ShardedIndex& index) {
       return std::move(status).Tensor(name);
     }
   }
-  std::sort(names.begin(), names.end());
-  const auto twice = std::adjacent_find(names.begin(), names.end());
-  if (twice == names.end()) return OkStatus();
-  return Error(ErrorKind::kBadMetadata, "tensor is listed twice").Tensor(*twice);
+  return CheckDistinctNames(std::move(names));
 }
 
 }  // namespace

@@ -23,9 +23,8 @@ struct ShardLayout {
 };
 
 // Chunks are raw bytes ("raw"). What headers say besides their tensors are objects,
-// "__metadata__.NAME". Shards of torch's distributed writer are
-// joined: their headers give each piece's offsets, and a tensor's shape is the smallest that holds
-// its pieces.
+// "__metadata__.NAME". Shards of torch's distributed writer are joined: their headers give each
+// piece's offsets, and a tensor's shape is the smallest that holds its pieces.
 //
 // Thread-safety: const methods may run concurrently.
 class SafetensorsSource final : public CheckpointSource {

@@ -77,6 +77,7 @@ constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .find_tensors = &FindTensors,
                             .read = &ReadRun,
                             .forget_groups = &ForgetGroups,
+                            .warn = &WarnOfOptimizer,
                             .main_weight_key = &MainWeightKey,
                             .keeps_padding = true};
 

@@ -19,6 +19,9 @@ Status Unsupported(std::string_view what, const Path& path, std::string_view hin
   return Error(ErrorKind::kUnsupported, what).File(path.string()).Hint(hint);
 }
 
+constexpr std::string_view kSaveByDcp =
+    "save with use_dcp, or with FULL_STATE_DICT, which makes one file";
+
 // Regular files that torch.save usually makes.
 std::vector<std::string> TorchFiles(const DirectoryNames& names) {
   std::vector<std::string> found;
@@ -60,6 +63,13 @@ bool IsAroundShards(const DirectoryNames& names) {
   });
 }
 
+// Accelerate's, where it does not save by DCP: "pytorch_model_fsdp_0_rank1.bin".
+bool IsOfAccelerateRank(std::string_view name) {
+  const std::size_t rank = name.rfind("_rank");
+  return rank != name.npos && name.ends_with(".bin") &&
+         (name.starts_with("pytorch_model_fsdp") || name.starts_with("optimizer"));
+}
+
 // Folders of trainers whose files together are not one checkpoint, and files of a rank that are
 // nothing without the others.
 Status RefuseFilesOfRanks(const Place& place) {
@@ -67,7 +77,10 @@ Status RefuseFilesOfRanks(const Place& place) {
     // ZeRO-3 leaves an empty tensor in place of each parameter.
     const std::string name = place.path.filename().string();
     const bool is_zero3 = name.starts_with("zero_pp_rank_") && name.ends_with("_model_states.pt");
-    return is_zero3 ? DeepSpeed("a rank's file of a DeepSpeed checkpoint", place.path) : OkStatus();
+    if (is_zero3) return DeepSpeed("a rank's file of a DeepSpeed checkpoint", place.path);
+    if (!IsOfAccelerateRank(name)) return OkStatus();
+    return Unsupported("a rank's file of Accelerate, which has its parts of tensors alone",
+                       place.path, std::string(kSaveByDcp));
   }
   if (place.names.Has("ckpt_contents.json")) {
     return Unsupported("a verl checkpoint around Megatron ones", place.path,
@@ -86,6 +99,11 @@ Result<std::optional<Path>> RecogniseDirectory(const Place& place) {
   }
   const std::vector<std::string> files = TorchFiles(place.names);
   const auto list = [&] { return fmt::format("{}", fmt::join(files, ", ")); };
+  if (std::ranges::any_of(files, &IsOfAccelerateRank)) {
+    return Unsupported("files of ranks, as Accelerate saves them without DCP", place.path,
+                       std::string(kSaveByDcp))
+        .Actual(list());
+  }
   if (IsOfDeepSpeed(files) || IsAroundDeepSpeed(place.names)) {
     return DeepSpeed("a DeepSpeed checkpoint", place.path);
   }

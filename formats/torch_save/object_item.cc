@@ -142,7 +142,7 @@ Result<Bytes> StorageCopies::Read(const PersistentStorage& reference) {
   if (reference.view) {
     const bool is_inside = CheckedMul(reference.view->offset, reference.element_bytes, &offset) &&
                            CheckedMul(reference.view->size, reference.element_bytes, &size) &&
-                           offset <= storage.size_bytes && size <= storage.size_bytes - offset;
+                           RangeFits(offset, size, storage.size_bytes);
     if (!is_inside) return Error(ErrorKind::kBadItem, "a view reaches outside its storage");
   }
   if (size > kMaxBytes - sum_bytes_) {

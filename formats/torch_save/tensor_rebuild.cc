@@ -16,6 +16,7 @@
 #include "core/base/units.h"
 #include "core/tensor/shape.h"
 #include "formats/torch_save/internal/distributed_tensor.h"
+#include "formats/torch_save/internal/object_attributes.h"
 #include "formats/torch_save/internal/persistent_storage.h"
 
 namespace ckpt::torch_save {
@@ -58,37 +59,23 @@ std::optional<Call> CallOf(const Graph& graph, NodeId node) {
   return call;
 }
 
-// Whether `state` has an attribute that replaces the tensor's elements. The wrapper gives all of
-// its attributes to the tensor. It is a dict, or a tuple of two dicts, of which the second one is
-// for slots.
+// Whether `state` may have an attribute that replaces the tensor's elements. The wrapper gives all
+// of its attributes to the tensor.
 bool SetsElements(const Graph& graph, NodeId state) {
-  if (graph.kind(state) == NodeKind::kTuple) {
-    return std::ranges::any_of(graph.items(state), [&](NodeId part) {
-      return graph.kind(part) == NodeKind::kTuple || SetsElements(graph, part);
-    });
-  }
-  if (graph.kind(state) == NodeKind::kNone) return false;
-  if (graph.kind(state) != NodeKind::kDict) return true;
-  const std::span<const NodeId> items = graph.items(state);
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-    if (graph.kind(items[i]) != NodeKind::kText) continue;
-    if (std::ranges::find(kElementAttributes, graph.text(items[i])) != kElementAttributes.end()) {
-      return true;
-    }
-  }
-  return false;
+  const ObjectAttributes attributes = AttributesIn(graph, state);
+  return !attributes.is_all ||
+         std::ranges::any_of(kElementAttributes, [&](std::string_view attribute) {
+           return attributes.Find(graph, attribute) != kNoNode;
+         });
 }
 
 void NameAttributes(const Graph& graph, NodeId state, std::vector<std::string>& names) {
-  if (graph.kind(state) == NodeKind::kTuple) {
-    for (const NodeId part : graph.items(state)) {
-      if (graph.kind(part) == NodeKind::kDict) NameAttributes(graph, part, names);
+  for (const NodeId dict : AttributesIn(graph, state).dicts) {
+    if (dict == kNoNode) continue;
+    const std::span<const NodeId> items = graph.items(dict);
+    for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+      if (graph.kind(items[i]) == NodeKind::kText) names.emplace_back(graph.text(items[i]));
     }
-  }
-  if (graph.kind(state) != NodeKind::kDict) return;
-  const std::span<const NodeId> items = graph.items(state);
-  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-    if (graph.kind(items[i]) == NodeKind::kText) names.emplace_back(graph.text(items[i]));
   }
 }
 

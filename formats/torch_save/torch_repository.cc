@@ -9,7 +9,7 @@
 #include "core/base/units.h"
 #include "core/base/warning.h"
 
-namespace ckpt {
+namespace ckpt::torch_save {
 namespace {
 
 constexpr std::uint64_t kMaxIndexBytes = 512 * kMiB;
@@ -111,16 +111,7 @@ Status TorchRepositorySource::BuildIndex(const safetensors::ShardedIndex* weight
       builder.AddObject(std::move(object));
     }
   }
-  for (FileId file = 0; file < files_.size(); ++file) {
-    for (ObjectEntry attribute : files_[file]->Attributes()) {
-      const auto is_it = [&](const ObjectEntry& known) { return known.key == attribute.key; };
-      if (std::ranges::any_of(attributes_, is_it)) continue;
-      attribute.encoding =
-          builder.AddEncoding(files_[file]->index().encodings()[attribute.encoding]);
-      attribute.file = file;
-      attributes_.push_back(std::move(attribute));
-    }
-  }
+  TakeAttributes(builder);
   // A damaged tensor is not missing.
   for (const auto& file : files_) {
     for (const Problem& problem : file->index().problems()) found.insert(problem.tensor);
@@ -130,6 +121,19 @@ Status TorchRepositorySource::BuildIndex(const safetensors::ShardedIndex* weight
   }
   CKPT_ASSIGN_OR_RETURN(index_, builder.Build());
   return OkStatus();
+}
+
+void TorchRepositorySource::TakeAttributes(IndexBuilder& builder) {
+  std::set<std::string> keys;
+  for (FileId file = 0; file < files_.size(); ++file) {
+    for (ObjectEntry attribute : files_[file]->Attributes()) {
+      if (!keys.insert(attribute.key).second) continue;
+      attribute.encoding =
+          builder.AddEncoding(files_[file]->index().encodings()[attribute.encoding]);
+      attribute.file = file;
+      attributes_.push_back(std::move(attribute));
+    }
+  }
 }
 
 Result<StoredArray> TorchRepositorySource::Locate(const GlobalTensor& tensor,
@@ -206,4 +210,4 @@ Result<bool> IsTorchRepository(Storage& storage, const Path& directory) {
   return has_torch;
 }
 
-}  // namespace ckpt
+}  // namespace ckpt::torch_save

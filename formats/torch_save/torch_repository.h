@@ -15,7 +15,7 @@
 #include "formats/safetensors/sharded_index.h"
 #include "formats/torch_save/torch_save_source.h"
 
-namespace ckpt {
+namespace ckpt::torch_save {
 
 inline constexpr std::string_view kTorchWeightsName = "pytorch_model.bin";
 inline constexpr std::string_view kTorchIndexName = "pytorch_model.bin.index.json";
@@ -55,6 +55,7 @@ class TorchRepositorySource final : public CheckpointSource {
   // `weights`: what the index says, null without one.
   Status BuildIndex(const safetensors::ShardedIndex* weights,
                     const std::vector<std::string>& missing);
+  void TakeAttributes(IndexBuilder& builder);
 
   std::vector<std::string> names_;                       // of the files, by FileId
   std::vector<std::unique_ptr<TorchSaveSource>> files_;  // by FileId
@@ -72,6 +73,6 @@ std::vector<ManifestShard> DescribeAdapter(const CheckpointSource& source);
 // Whether a directory that has no safetensors files is such a repository.
 Result<bool> IsTorchRepository(Storage& storage, const Path& directory);
 
-}  // namespace ckpt
+}  // namespace ckpt::torch_save
 
 #endif  // CKPT_FORMATS_TORCH_SAVE_TORCH_REPOSITORY_H_

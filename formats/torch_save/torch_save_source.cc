@@ -23,20 +23,13 @@
 #include "formats/torch_save/internal/persistent_storage.h"
 #include "formats/torch_save/object_item.h"
 
-namespace ckpt {
-
-using torch_save::FindEntries;
-using torch_save::FindInnerTensors;
-using torch_save::FindTensors;
-using torch_save::InnerTensor;
-using torch_save::NamedNode;
-using torch_save::RebuiltTensor;
-using torch_save::StorageExtent;
-using torch_save::TensorForm;
-
+namespace ckpt::torch_save {
 namespace {
 
-Problem WarnOfCall(const torch_save::TorchContainer& container, const NamedNode& call) {
+// Of all tensors of a file, which may share a list of them.
+constexpr std::size_t kMaxParts = std::size_t{1} << 22;
+
+Problem WarnOfCall(const TorchContainer& container, const NamedNode& call) {
   std::string name = container.pickle.graph.QualifiedName(call.node);
   if (name.empty()) name = "what another call returned";
   Problem warning =
@@ -47,9 +40,8 @@ Problem WarnOfCall(const torch_save::TorchContainer& container, const NamedNode&
 }
 
 // `node` holds tensors at `paths` and is not a tensor itself.
-Problem WarnOfHolder(const torch_save::TorchContainer& container, pickle::NodeId node,
-                     const std::string& key, const std::vector<std::string>& paths,
-                     std::uint64_t bytes) {
+Problem WarnOfHolder(const TorchContainer& container, pickle::NodeId node, const std::string& key,
+                     const std::vector<std::string>& paths, std::uint64_t bytes) {
   const pickle::Graph& graph = container.pickle.graph;
   Problem warning = Warning(ErrorKind::kUnsupported,
                             "an object holds numbers that are not tensors of the checkpoint",
@@ -59,7 +51,7 @@ Problem WarnOfHolder(const torch_save::TorchContainer& container, pickle::NodeId
   warning.actual = fmt::format("{} with {}{}", pickle::ClassName(graph, node),
                                held.empty() ? "" : held + ", ", FormatByteSize(bytes));
   warning.hint = "ckpt-inspect show and meta give the digest of each";
-  const auto distributed = torch_save::DistributedTensorOf(graph, node);
+  const auto distributed = DistributedTensorOf(graph, node);
   if (!distributed) return warning;
   warning.message = "only this rank's part of a distributed tensor is in the file";
   warning.expected = "all of " + pickle::PythonStr(graph, distributed->size);
@@ -68,7 +60,7 @@ Problem WarnOfHolder(const torch_save::TorchContainer& container, pickle::NodeId
 }
 
 // A value that cannot be shown, for the reason `why`. No tensor depends on it.
-RenderedObject OnlyNamed(const torch_save::TorchContainer& container, pickle::NodeId node,
+RenderedObject OnlyNamed(const TorchContainer& container, pickle::NodeId node,
                          const std::string& key, Problem why) {
   const pickle::Graph& graph = container.pickle.graph;
   why.severity = Severity::kWarning;
@@ -81,25 +73,24 @@ RenderedObject OnlyNamed(const torch_save::TorchContainer& container, pickle::No
 
 // A tensor's elements in the rank's file. Errors: those of RebuildTensor, kUnsupported (no plain
 // array).
-Result<RebuiltTensor> ReadLocal(const torch_save::TorchContainer& container, pickle::NodeId local) {
+Result<RebuiltTensor> ReadLocal(const TorchContainer& container, pickle::NodeId local) {
   const pickle::Graph& graph = container.pickle.graph;
-  if (torch_save::TensorFormOf(graph, local) != TensorForm::kDense) {
+  if (TensorFormOf(graph, local) != TensorForm::kDense) {
     return Error(ErrorKind::kUnsupported, "a rank's tensor is not a plain array")
         .Actual(pickle::ClassName(graph, local));
   }
-  return torch_save::RebuildTensor(container, local);
+  return RebuildTensor(container, local);
 }
 
-Result<RankPart> ReadPart(const torch_save::TorchContainer& container, const NamedNode& named) {
+Result<RankPart> ReadPart(const TorchContainer& container, const NamedNode& named) {
   const pickle::Graph& graph = container.pickle.graph;
   RankPart part;
   part.key = named.key;
   pickle::NodeId local = named.node;
-  const auto distributed = torch_save::DistributedTensorOf(graph, named.node);
+  const auto distributed = DistributedTensorOf(graph, named.node);
   if (distributed) {
-    CKPT_ASSIGN_OR_RETURN(part.shape, torch_save::ReadDims(graph, distributed->size, "size"));
-    CKPT_ASSIGN_OR_RETURN(torch_save::RankPlacement placement,
-                          torch_save::ReadPlacement(graph, *distributed));
+    CKPT_ASSIGN_OR_RETURN(part.shape, ReadDims(graph, distributed->size, "size"));
+    CKPT_ASSIGN_OR_RETURN(RankPlacement placement, ReadPlacement(graph, *distributed));
     part.cut_dims = std::move(placement.cut_dims);
     part.coordinate = std::move(placement.coordinate);
     local = distributed->local;
@@ -112,24 +103,23 @@ Result<RankPart> ReadPart(const torch_save::TorchContainer& container, const Nam
   return part;
 }
 
-Result<std::vector<RankPart>> ReadParts(const torch_save::TorchContainer& container,
-                                        const NamedNode& named) {
+Result<std::vector<RankPart>> ReadParts(const TorchContainer& container, const NamedNode& named) {
   const pickle::Graph& graph = container.pickle.graph;
-  CKPT_ASSIGN_OR_RETURN(const std::optional<torch_save::ShardedTensor> sharded,
-                        torch_save::ShardedTensorOf(graph, named.node));
+  CKPT_ASSIGN_OR_RETURN(const std::optional<ShardedTensor> sharded,
+                        ShardedTensorOf(graph, named.node));
   std::vector<RankPart> parts;
   if (!sharded) {
     CKPT_ASSIGN_OR_RETURN(RankPart part, ReadPart(container, named));
     parts.push_back(std::move(part));
     return parts;
   }
-  CKPT_ASSIGN_OR_RETURN(const Dims size, torch_save::ReadDims(graph, sharded->size, "size"));
-  for (const torch_save::ShardedTensor::Shard& shard : sharded->shards) {
+  CKPT_ASSIGN_OR_RETURN(const Dims size, ReadDims(graph, sharded->size, "size"));
+  for (const ShardedTensor::Shard& shard : sharded->shards) {
     RankPart& part = parts.emplace_back();
     part.key = named.key;
     part.shape = size;
     CKPT_ASSIGN_OR_RETURN(part.local, ReadLocal(container, shard.local));
-    CKPT_ASSIGN_OR_RETURN(Dims offsets, torch_save::ReadDims(graph, shard.offsets, "offset"));
+    CKPT_ASSIGN_OR_RETURN(Dims offsets, ReadDims(graph, shard.offsets, "offset"));
     part.box = Box{.offsets = std::move(offsets), .sizes = part.local.shape};
   }
   return parts;
@@ -137,15 +127,13 @@ Result<std::vector<RankPart>> ReadParts(const torch_save::TorchContainer& contai
 
 }  // namespace
 
-TorchSaveSource::TorchSaveSource(torch_save::TorchContainer container)
+TorchSaveSource::TorchSaveSource(TorchContainer container)
     : container_(std::move(container)),
-      whole_(
-          torch_save::NodesAt(container_.pickle.graph, container_.pickle.root, container_.whole)) {}
+      whole_(NodesAt(container_.pickle.graph, container_.pickle.root, container_.whole)) {}
 
 Result<std::unique_ptr<TorchSaveSource>> TorchSaveSource::Open(Storage& storage, const Path& path) {
   CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, storage.Open(path));
-  CKPT_ASSIGN_OR_RETURN(torch_save::TorchContainer container,
-                        torch_save::OpenTorchFile(std::move(file)));
+  CKPT_ASSIGN_OR_RETURN(TorchContainer container, OpenTorchFile(std::move(file)));
   std::unique_ptr<TorchSaveSource> source(new TorchSaveSource(std::move(container)));
   if (Status status = source->BuildIndex(path.filename().string()); !status.ok()) {
     return std::move(status).File(path.string());
@@ -163,7 +151,7 @@ struct TorchSaveSource::Listing {
   IndexBuilder builder;
   const FileId file;
   const EncodingId encoding;
-  torch_save::TensorSum sum;
+  TensorSum sum;
   std::unordered_set<std::string> seen;
   std::unordered_set<std::string> warned_of;  // calls for which a warning was given
   bool all_are_listed = true;                 // else there is an error for it
@@ -192,7 +180,7 @@ Status TorchSaveSource::AddEntry(const NamedNode& named, Listing& listing) {
     if (named.is_value) values_.insert(named.node);
     return OkStatus();
   }
-  Result<RebuiltTensor> tensor = torch_save::RebuildTensor(container_, named.node);
+  Result<RebuiltTensor> tensor = RebuildTensor(container_, named.node);
   if (!tensor.ok()) {
     listing.all_are_listed = false;
     listing.builder.AddProblems(
@@ -200,8 +188,7 @@ Status TorchSaveSource::AddEntry(const NamedNode& named, Listing& listing) {
     return OkStatus();
   }
   CKPT_RETURN_IF_ERROR(listing.sum.Add(*tensor));
-  if (std::vector<std::string> beside =
-          torch_save::BesideElements(container_.pickle.graph, named.node);
+  if (std::vector<std::string> beside = BesideElements(container_.pickle.graph, named.node);
       !beside.empty()) {
     if (listing.tensors_with_more++ == 0) {
       listing.first_with_more = named.key;
@@ -217,7 +204,7 @@ Status TorchSaveSource::AddEntry(const NamedNode& named, Listing& listing) {
 }
 
 Status TorchSaveSource::BuildIndex(const std::string& file_name) {
-  CKPT_ASSIGN_OR_RETURN(const torch_save::Entries found,
+  CKPT_ASSIGN_OR_RETURN(const Entries found,
                         FindEntries(container_.pickle.graph, container_.pickle.root, whole_));
   Listing listing(*container_.file, file_name);
   IndexBuilder& builder = listing.builder;
@@ -273,10 +260,10 @@ TorchSaveSource::Storages TorchSaveSource::ListedStorages() const {
 const StorageExtent* TorchSaveSource::StorageBehind(pickle::NodeId node) const {
   const pickle::Graph& graph = container_.pickle.graph;
   if (graph.kind(node) != pickle::NodeKind::kPersistent) {
-    const Result<RebuiltTensor> tensor = torch_save::RebuildTensor(container_, node);
+    const Result<RebuiltTensor> tensor = RebuildTensor(container_, node);
     return tensor.ok() ? tensor->storage : nullptr;
   }
-  const auto reference = torch_save::ParsePersistentStorage(graph, node);
+  const auto reference = ParsePersistentStorage(graph, node);
   if (!reference) return nullptr;
   const auto found = container_.storages.find(reference->key);
   return found == container_.storages.end() ? nullptr : &found->second;
@@ -351,7 +338,7 @@ Status TorchSaveSource::NameHidden(const std::function<ObjectEntry(const std::st
 }
 
 Status TorchSaveSource::VerifyOnce(const StorageExtent& storage) const {
-  return verified_.Run(&storage, [&] { return torch_save::VerifyStorage(container_, storage); });
+  return verified_.Run(&storage, [&] { return VerifyStorage(container_, storage); });
 }
 
 Result<std::vector<RankPart>> TorchSaveSource::RankParts(std::string_view prefix) const {
@@ -359,7 +346,7 @@ Result<std::vector<RankPart>> TorchSaveSource::RankParts(std::string_view prefix
                         FindTensors(container_.pickle.graph, container_.pickle.root));
   std::vector<RankPart> parts;
   Status failures;
-  torch_save::TensorSum sum(*container_.file, "the file is far too small for its tensors");
+  TensorSum sum(*container_.file, "the file is far too small for its tensors");
   for (const NamedNode& named : found) {
     if (named.form == TensorForm::kNone) continue;  // a call, of which the index warns
     if (!named.key.starts_with(prefix)) continue;
@@ -367,6 +354,10 @@ Result<std::vector<RankPart>> TorchSaveSource::RankParts(std::string_view prefix
     if (!read.ok()) {
       failures.Add(std::move(read).status().File(container_.file->name()).Tensor(named.key));
       continue;
+    }
+    if (read->size() > kMaxParts - parts.size()) {
+      return Error(ErrorKind::kResource, "the file has more parts of tensors than can be listed")
+          .File(container_.file->name());
     }
     for (RankPart& part : *read) {
       CKPT_RETURN_IF_ERROR(sum.Add(part.local));
@@ -384,7 +375,7 @@ Result<StoredArray> TorchSaveSource::LocatePart(const RebuiltTensor& local) cons
 
 Result<std::string> TorchSaveSource::DigestPart(const RebuiltTensor& local) const {
   CKPT_ASSIGN_OR_RETURN(const StoredArray array, LocatePart(local));
-  return torch_save::DigestArray(array, local.shape, HashAlgorithm::kSha256);
+  return DigestArray(array, local.shape, HashAlgorithm::kSha256);
 }
 
 Result<StoredArray> TorchSaveSource::Locate(const GlobalTensor& tensor,
@@ -426,10 +417,9 @@ Result<RenderedObject> TorchSaveSource::ReadObject(const ObjectEntry& object) co
     return Error(ErrorKind::kNotFound, "no such object").Tensor(object.key);
   }
   // Storages of values inside the object are listed with the entries of these values.
-  const torch_save::Held held = is_entry ? torch_save::Held::kDigest : torch_save::Held::kSkip;
+  const Held held = is_entry ? Held::kDigest : Held::kSkip;
   const auto verify = [this](const StorageExtent& storage) { return VerifyOnce(storage); };
-  Result<RenderedObject> rendered =
-      torch_save::RenderObject(container_, node, object.key, held, verify);
+  Result<RenderedObject> rendered = RenderObject(container_, node, object.key, held, verify);
   const bool is_too_large = !rendered.ok() && rendered.status().kind() == ErrorKind::kResource;
   if (!is_too_large || !values_.contains(node)) return rendered;
   return OnlyNamed(container_, node, object.key, std::move(rendered).status().first());
@@ -441,7 +431,7 @@ Result<std::optional<PickledObject>> TorchSaveSource::ReadPickled(const ObjectEn
     return Error(ErrorKind::kNotFound, "no such object").Tensor(object.key);
   }
   const auto verify = [this](const StorageExtent& storage) { return VerifyOnce(storage); };
-  return torch_save::CopyObject(container_, found->second, verify);
+  return CopyObject(container_, found->second, verify);
 }
 
 Result<std::string> TorchSaveSource::OutlineMember(std::string_view member) const {
@@ -461,8 +451,7 @@ std::uint64_t TorchSaveSource::HeldBytes(const ObjectEntry& object) const {
 }
 
 EntryPaths TorchSaveSource::Paths() const {
-  Result<EntryPaths> paths =
-      torch_save::FindPaths(container_.pickle.graph, container_.pickle.root, whole_);
+  Result<EntryPaths> paths = FindPaths(container_.pickle.graph, container_.pickle.root, whole_);
   // Of an object with too many entries, keys are all that is told.
   return paths.ok() ? *std::move(paths) : EntryPaths();
 }
@@ -493,4 +482,4 @@ Result<std::unique_ptr<CheckpointSource>> OpenTorchSave(Storage& storage, const 
   return std::unique_ptr<CheckpointSource>(std::move(source));
 }
 
-}  // namespace ckpt
+}  // namespace ckpt::torch_save

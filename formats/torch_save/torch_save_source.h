@@ -21,11 +21,9 @@
 #include "formats/torch_save/tensor_rebuild.h"
 #include "formats/torch_save/torch_container.h"
 
-namespace ckpt {
+namespace ckpt::torch_save {
 
-namespace torch_save {
 struct NamedNode;  // internal/entry_walk.h
-}  // namespace torch_save
 
 // What one rank's file has of a tensor: all of it, or a part of a distributed one (torch's DTensor
 // or ShardedTensor). The lists are by dim of a DTensor's mesh; empty for another tensor.
@@ -35,7 +33,7 @@ struct RankPart {
   std::vector<std::optional<std::int64_t>> cut_dims;  // of the tensor; nothing: every rank has all
   std::vector<std::int64_t> coordinate;               // of the rank
   std::optional<Box> box = {};                        // of a ShardedTensor: where the part lies
-  torch_save::RebuiltTensor local;                    // the rank's elements
+  RebuiltTensor local;                                // the rank's elements
 };
 
 // Tensors are named by their path in the pickled object (FindEntries) and have one chunk each;
@@ -77,48 +75,48 @@ class TorchSaveSource final : public CheckpointSource {
   // placement that is not read, no plain array), kBadItem.
   [[nodiscard]] Result<std::vector<RankPart>> RankParts(std::string_view prefix = {}) const;
   // As Locate, of RankPart::local or a part of it.
-  [[nodiscard]] Result<StoredArray> LocatePart(const torch_save::RebuiltTensor& local) const;
+  [[nodiscard]] Result<StoredArray> LocatePart(const RebuiltTensor& local) const;
   // SHA-256 of its elements in C order.
-  [[nodiscard]] Result<std::string> DigestPart(const torch_save::RebuiltTensor& local) const;
+  [[nodiscard]] Result<std::string> DigestPart(const RebuiltTensor& local) const;
 
  private:
-  using Storages = std::unordered_set<const torch_save::StorageExtent*>;
+  using Storages = std::unordered_set<const StorageExtent*>;
 
-  explicit TorchSaveSource(torch_save::TorchContainer container);
+  explicit TorchSaveSource(TorchContainer container);
 
   struct Listing;
 
   Status BuildIndex(const std::string& file_name);
   // Adds an entry of the pickle to the index. Errors: kResource.
-  Status AddEntry(const torch_save::NamedNode& named, Listing& listing);
+  Status AddEntry(const NamedNode& named, Listing& listing);
   // Those of the tensors of the index.
   [[nodiscard]] Storages ListedStorages() const;
   // Those that the pickle uses, but no tensor of the index.
   [[nodiscard]] Storages HiddenStorages() const;
   // The storage behind a tensor, or behind a reference to one; null if there is none.
-  [[nodiscard]] const torch_save::StorageExtent* StorageBehind(pickle::NodeId node) const;
+  [[nodiscard]] const StorageExtent* StorageBehind(pickle::NodeId node) const;
   // Makes objects of what holds hidden storages, and warns of each. `make`: an entry of this key.
   Status NameHidden(const std::function<ObjectEntry(const std::string&)>& make,
                     IndexBuilder& builder);
   // Verifies a storage the first time: views share it.
-  Status VerifyOnce(const torch_save::StorageExtent& storage) const;
+  Status VerifyOnce(const StorageExtent& storage) const;
 
-  const torch_save::TorchContainer container_;
+  const TorchContainer container_;
   const std::unordered_set<pickle::NodeId> whole_;  // values that are one entry each
   CheckpointIndex index_;
-  std::unordered_map<std::string, torch_save::RebuiltTensor> tensors_;
+  std::unordered_map<std::string, RebuiltTensor> tensors_;
   std::unordered_map<std::string, pickle::NodeId> objects_;
   std::vector<ObjectEntry> attributes_;                        // in objects_, but not in the index
   std::unordered_set<pickle::NodeId> values_;                  // objects that hold no tensors
   std::unordered_map<std::string, std::uint64_t> held_bytes_;  // by the keys of objects
   Storages held_;  // by objects: compared with their checksums when those are read
   Protection protection_ = Protection::kNone;
-  mutable OncePerKey<const torch_save::StorageExtent*> verified_;
+  mutable OncePerKey<const StorageExtent*> verified_;
 };
 
 // The same as an interface.
 Result<std::unique_ptr<CheckpointSource>> OpenTorchSave(Storage& storage, const Path& file);
 
-}  // namespace ckpt
+}  // namespace ckpt::torch_save
 
 #endif  // CKPT_FORMATS_TORCH_SAVE_TORCH_SAVE_SOURCE_H_

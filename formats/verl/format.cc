@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include "formats/verl/internal/rank_files.h"
 #include "formats/verl/internal/source.h"
@@ -31,12 +36,35 @@ Status RefuseTwoModels(const Place& place) {
       .Hint("move one of the two to a folder of its own");
 }
 
+// The folders around a model: `global_step_N`, and in it one for each of the models.
+Status Explain(const Place& place) {
+  if (!place.is_directory) return OkStatus();
+  const auto explain = [&](std::string what, std::string hint) {
+    return Error(ErrorKind::kUnsupported, std::move(what))
+        .File(place.path.string())
+        .Hint(std::move(hint));
+  };
+  std::vector<std::string> steps;
+  for (const DirectoryEntry& entry : place.names.entries()) {
+    if (entry.type != FileType::kDirectory) continue;
+    if (entry.name == "actor" || entry.name == "critic") {
+      return explain("a step of verl around its models",
+                     fmt::format("open {}", (place.path / entry.name).string()));
+    }
+    if (entry.name.starts_with("global_step_")) steps.push_back(entry.name);
+  }
+  if (steps.empty()) return OkStatus();
+  return explain("verl's folder around the steps of a run",
+                 fmt::format("open {}", (place.path / steps.front() / "actor").string()));
+}
+
 }  // namespace
 
 constinit const Format kFormat = {.name = "verl",
                                   .assets_directory = "huggingface",
                                   .recognise = &Recognise,
                                   .refuse = &RefuseTwoModels,
+                                  .explain = &Explain,
                                   .open = &OpenSource};
 
 }  // namespace ckpt::verl

@@ -13,8 +13,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "core/base/task_pool.h"
 #include "core/checkpoint/read.h"
-#include "core/exec/task_pool.h"
 #include "core/io/posix_storage.h"
 #include "core/manifest/block_part.h"
 #include "core/manifest/late_checks.h"

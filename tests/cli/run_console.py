@@ -45,7 +45,8 @@ def transcripts(path):
 
 def run(command, folder, bin_dir):
     """What the transcript of this command looks like."""
-    environment = {"PATH": f"{bin_dir}:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8", "COLUMNS": "100"}
+    environment = {"PATH": f"{bin_dir}:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8", "COLUMNS": "100",
+                   "CUDA_VISIBLE_DEVICES": ""}  # what is printed is the CPU's, also where there is a GPU
     done = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True)
     lines = done.stdout.rstrip("\n").splitlines() + ["! " + line if line else "!" for line in done.stderr.splitlines()]
     return lines + ([f"[exit {done.returncode}]"] if done.returncode else [])

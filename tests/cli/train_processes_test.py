@@ -3,7 +3,8 @@
 
     train_processes_test.py --bin DIR [--mpiexec COMMAND] [--device cuda] [TEST]...
 
---device is that of the runs whose ranks fail: a GPU for each, or one that says of each that it is on another host.
+--device is that of all runs. On GPUs, these are for the tests whose ranks fail: one for each, or one that says of each that it is on
+another host.
 """
 import argparse
 import errno
@@ -50,8 +51,8 @@ class Training(unittest.TestCase):
         (self.folder / "data.jsonl").write_text("".join(json.dumps({"text": "one two three " * 6}) + "\n" for _ in range(24)))
 
     def start(self, *options, launcher=()):
-        process = subprocess.Popen([*launcher, BIN / "ckpt-train", "train", "--threads", "1", *options], cwd=self.folder,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen([*launcher, BIN / "ckpt-train", "train", "--device", DEVICE, "--threads", "1", *options],
+                                   cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.kill)  # a test that fails leaves nothing behind
         return process
 
@@ -158,8 +159,8 @@ class Terminal(Training):
         """The names of the bars that a run shows on a terminal."""
         screen, terminal = pty.openpty()
         self.addCleanup(os.close, screen)
-        process = subprocess.Popen([BIN / "ckpt-train", "train", "--threads", "1", *options], cwd=self.folder, stdout=terminal,
-                                   stderr=terminal, text=True)
+        process = subprocess.Popen([BIN / "ckpt-train", "train", "--device", DEVICE, "--threads", "1", *options],
+                                   cwd=self.folder, stdout=terminal, stderr=terminal, text=True)
         os.close(terminal)
         shown = b""
         try:
@@ -225,8 +226,8 @@ class Mpi(Training):
         script, = [block for block in blocks if "trap" in block]
         command = "mpirun -n 8 ckpt-train --config run.yaml --load out --save out"
         self.assertIn(command, script)
-        launched = shlex.join(map(str, (*self.launcher, BIN / "ckpt-train", "--threads", "1", "--config", "run.yaml", "--load", "out",
-                                        "--save", "out", "--set", "train_iters=1000000")))
+        launched = shlex.join(map(str, (*self.launcher, BIN / "ckpt-train", "--device", DEVICE, "--threads", "1", "--config", "run.yaml",
+                                        "--load", "out", "--save", "out", "--set", "train_iters=1000000")))
         for number in (signal.SIGTERM, signal.SIGHUP):
             with self.subTest(number.name):
                 process = subprocess.Popen(["bash", "-c", script.replace(command, launched)], cwd=self.folder,
@@ -336,7 +337,7 @@ class FaultyRun(Training):
             self.skipTest("no MPI launcher")
 
     def start_run(self, *options, launcher=(), save="out", threads=False):
-        options = ("--config", "run.yaml", "--device", DEVICE, "--load", save, "--save", save, "--set", "save_interval=2", *options)
+        options = ("--config", "run.yaml", "--load", save, "--save", save, "--set", "save_interval=2", *options)
         if threads:
             return self.start("--ranks", str(RANKS), *options)
         tell_pid = ("bash", "-c", f"echo $$ > pid.{RANK}; (($(nvidia-smi --list-gpus 2> /dev/null | wc -l) >= "

@@ -66,8 +66,8 @@ def state(value, *storages):
 WHOLE = struct.pack("<q", 7)
 STATES = {
     "garbage": (b"\0" * 64, "unsupported", ""),
-    "vector": (state({"step": number(shape=(2,), elements=2)}, WHOLE * 2), "bad_metadata", "a stored number is not one"),
-    "none": (state({"step": number(shape=(0,), elements=1)}, WHOLE), "bad_metadata", "a stored number is not one"),
+    "vector": (state({"step": number(shape=(2,), elements=2)}, WHOLE * 2), "bad_metadata", "a stored number does not have exactly one element"),
+    "none": (state({"step": number(shape=(0,), elements=1)}, WHOLE), "bad_metadata", "a stored number does not have exactly one element"),
     "type": (state({"step": number(cls="ByteStorage")}, b"\7"), "bad_metadata", "a stored number has another type"),
     "nan": (state({"flops": number(cls="DoubleStorage")}, struct.pack("<d", float("nan"))), "bad_metadata", "not finite"),
     "infinite": (state({"flops": number(cls="DoubleStorage")}, struct.pack("<d", float("-inf"))), "bad_metadata", "not finite"),

@@ -75,8 +75,8 @@ group.add("whole", "no attack: the ranks that the others change", job(), Outcome
 group.add("place-same", "two ranks at one place", parts({}, {"place": [0]}), bad("shape_mismatch", "another size than its place"))
 group.add("place-far", "a rank at a place that no rank of so few has", parts({}, {"place": [1 << 40]}), bad("bad_metadata", "outside any mesh"))
 group.add("place-overflow", "a rank at the place 2^63-1, whose rows wrap", parts({"place": [HUGE], "local": p.tensor((4, 2), stride=(0, 0))}), bad("bad_metadata", "outside any mesh"))
-group.add("place-negative", "a rank at the place -1", parts({}, {"place": [-1]}), refused("bad_item", "no list of positions"))
-group.add("place-text", "a place that is text", parts({}, {"place": ["0"]}), refused("bad_item", "no list of positions"))
+group.add("place-negative", "a rank at the place -1", parts({}, {"place": [-1]}), refused("bad_item", "not a list of positions"))
+group.add("place-text", "a place that is text", parts({}, {"place": ["0"]}), refused("bad_item", "not a list of positions"))
 group.add("place-none", "no place", parts({}, {"place": []}), refused("bad_item", "does not match the placements"))
 group.add("place-two", "a place in two dims under one placement", parts({}, {"place": [0, 0]}), refused("bad_item", "does not match the placements"))
 group.add("place-call", "a place that is a call", parts({}, {"place": SYSTEM}), refused("bad_item", ""))
@@ -88,7 +88,7 @@ for name, dim in {"dim-past": 2, "dim-below": -3, "dim-huge": HUGE, "dim-least":
 group.add("dim-text", "a dim that is text", parts({"placements": (shard("0"),)}), bad_twice("unsupported", "a placement of a distributed tensor is not read"))
 group.add("partial", "sums that nobody added up", parts({"placements": (shard(name="Partial"),)}), bad_twice("unsupported", "a placement of a distributed tensor is not read"))
 group.add("placements-call", "placements that are a call", parts({"placements": SYSTEM}), bad_twice("bad_item", ""))
-group.add("placements-many", "a thousand placements", parts({"placements": (shard(),) * 1000, "place": [0] * 1000}), bad("shape_mismatch", ""))
+group.add("placements-many", "a thousand placements", parts({"placements": (shard(),) * 1000, "place": [0] * 1000}), bad_twice("bad_item", "more placements than a mesh dims"))
 group.add("described-otherwise", "ranks that describe a tensor differently", parts({}, {"placements": (shard(1),)}), bad("bad_metadata", "describe a tensor differently"))
 
 # --- Sizes and parts.

@@ -82,9 +82,9 @@ group.add("chunk-bomb-64-bits", "2^62 chunks of a byte", folder_of({"shape": [1 
 group.add("chunk-short", "a chunk of a byte too few", folder_of(chunks=CHUNKS | {"0.1": b"\0" * 15}), bad("truncated", "the file is shorter than its entries"))
 group.add("chunk-long", "a chunk of a byte too many", folder_of(chunks=CHUNKS | {"0.1": b"\0" * 17}), bad("size_mismatch", "another size than the chunk"))
 group.add("chunk-folder", "a chunk that is a folder", folder_of(chunks=CHUNKS | {"0.1": None}), lost_file("a file of the checkpoint is not there", tensor="w"))
-group.add("chunk-named-otherwise", "a second file for a chunk, with a leading zero", folder_of(chunks=CHUNKS | {"0.01": b"\0" * 16}), warned("leftover", "no chunks of the array", tensor="w"))
-group.add("chunk-outside", "a chunk outside the grid", folder_of(chunks=CHUNKS | {"7.7": b"\0" * 16}), warned("leftover", "no chunks of the array", tensor="w"))
-group.add("chunk-far-outside", "a chunk whose place overflows", folder_of(chunks=CHUNKS | {f"0.{1 << 63}": b"\0" * 16}), warned("leftover", "no chunks of the array", tensor="w"))
+group.add("chunk-named-otherwise", "a second file for a chunk, with a leading zero", folder_of(chunks=CHUNKS | {"0.01": b"\0" * 16}), warned("leftover", "not chunks of the array", tensor="w"))
+group.add("chunk-outside", "a chunk outside the grid", folder_of(chunks=CHUNKS | {"7.7": b"\0" * 16}), warned("leftover", "not chunks of the array", tensor="w"))
+group.add("chunk-far-outside", "a chunk whose place overflows", folder_of(chunks=CHUNKS | {f"0.{1 << 63}": b"\0" * 16}), warned("leftover", "not chunks of the array", tensor="w"))
 
 # --- Objects.
 

@@ -13,7 +13,7 @@ WAYS = {"fsdp_dtensor": ["--to", "fsdp_dtensor"], "hdf5": ["--to", "hdf5"], "tor
 class Loop:
     """A model whose matrices and vectors have rates of their own, each of which its scheduler halves with every update."""
 
-    def __init__(self, reverse=False, frozen=()):
+    def __init__(self, reverse=False, frozen=(), more_groups=()):
         torch.manual_seed(1)
         self.model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
             num_hidden_layers=2, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, vocab_size=64,
@@ -22,7 +22,7 @@ class Loop:
             parameter.requires_grad_(name not in frozen)
         groups = [{"params": [p for p in self.model.parameters() if p.ndim > 1], "lr": 1e-3, "weight_decay": 0.1},
                   {"params": [p for p in self.model.parameters() if p.ndim < 2], "lr": 1e-2, "weight_decay": 0.0}]
-        self.optimizer = torch.optim.AdamW(groups[::-1] if reverse else groups)
+        self.optimizer = torch.optim.AdamW([*(groups[::-1] if reverse else groups), *more_groups])
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 0.5**step)
 
     def update(self):
@@ -88,6 +88,18 @@ def test_frozen_parameters_keep_their_settings(is_flat, tmp_path):
     report = tools.convert("convert", tmp_path / "theirs", tmp_path / "there", "--to", "fsdp_dtensor")
     assert {entry["key"] for entry in report["dropped"] if "frozen" in entry["why"]} == {
         f"settings of the optimizer for {name}" for name in frozen}
+
+
+def test_a_group_without_parameters_is_listed(tmp_path):
+    loop = Loop(more_groups=[{"params": [], "lr": 5e-4}])
+    loop.update()
+    loop.save(tmp_path / "theirs", StateDictOptions())
+    report = tools.convert("convert", tmp_path / "theirs", tmp_path / "there", "--to", "fsdp_dtensor")
+    assert [entry["key"] for entry in report["dropped"] if "group" in entry["key"]] == ["group 2 of the optimizer"]
+    tools.convert("convert", tmp_path / "theirs", tmp_path / "kept", "--to", "dcp", "--naming", "fsdp2")
+    other = Loop(more_groups=[{"params": [], "lr": 5e-4}])
+    other.load(tmp_path / "kept", StateDictOptions())
+    assert other.update() == loop.update()
 
 
 def test_a_programs_objects_come_back_from_texts_and_where_they_stood(tmp_path):

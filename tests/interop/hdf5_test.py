@@ -6,6 +6,7 @@ import shutil
 import subprocess
 
 import pytest
+import torch
 
 import golden
 import tools
@@ -69,8 +70,7 @@ def test_h5py_finds_the_checksum_of_every_data_set(name, form, tmp_path):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_h5dump_reads_it(form, tmp_path):
-    if shutil.which("h5dump") is None:
-        pytest.skip("no h5dump (Debian: hdf5-tools)")
+    assert shutil.which("h5dump"), "no h5dump: tools/dev/setup installs it (Debian: hdf5-tools)"
     tools.convert("to-hdf5", source_of("dcp/mesh_2d"), tmp_path / "out.h5", *FORMS[form])
     filters = tools.peer("hdf5", "hdf5_plugins.py")["path"]  # Debian's own has no zstd filter
     done = subprocess.run(["h5dump", str(tmp_path / "out.h5")], capture_output=True, text=True, timeout=60,
@@ -271,6 +271,26 @@ def test_files_of_h5py_are_read(tmp_path):
     for name, tensors in files.items():
         expected = {key: (t["shape"], t["dtype"], t["sha256"]) for key, t in tensors.items()}
         assert tools.described(tmp_path / name) == expected
+
+
+def test_texts_are_those_that_h5py_reads(tmp_path):
+    path, copy = tmp_path / "texts.h5", tmp_path / "texts.pt"
+    theirs = tools.peer("hdf5", "hdf5_texts.py", path)
+    report = tools.convert("convert", path, copy, "--to", "torch_save")
+    ours = {key: value if isinstance(value, bytes) else value.encode() for key, value in torch.load(copy).items() if not torch.is_tensor(value)}
+    assert {key: value.hex() for key, value in ours.items()} == theirs
+    (enumeration,) = (problem for problem in report["problems"] if "enumeration" in problem["message"])
+    assert enumeration["tensor"] == "colours"
+
+
+def test_a_key_that_is_no_text_is_refused_before_anything_is_written(tmp_path):
+    path = tmp_path / "bytes.h5"
+    tools.peer("hdf5", "hdf5_texts.py", path, "key")
+    for to in ("safetensors", "dcp", "torch_save"):
+        code, _, said = tools.run("ckpt-convert", "convert", path, tmp_path / to, "--to", to)
+        assert code != 0 and "no key that is not UTF-8" in said, said
+    assert [entry.name for entry in tmp_path.iterdir()] == ["bytes.h5"]
+    tools.convert("to-hdf5", path, tmp_path / "copy.h5")
 
 
 @pytest.mark.parametrize("block", [512, 4096])

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "core/exec/task_pool.h"
+#include "core/base/task_pool.h"
 #include "core/io/posix_storage.h"
 #include "core/layout/layout_table.h"
 #include "core/manifest/manifest.h"

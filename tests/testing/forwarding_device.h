@@ -46,8 +46,6 @@ class ForwardingDevice : public trainer::Device {
   Result<std::unique_ptr<Collectives>> MakeCollectives(std::unique_ptr<HostGroup> group) override {
     return target_->MakeCollectives(std::move(group));
   }
-  void BeginBatch() override { target_->BeginBatch(); }
-  void EndBatch() override { target_->EndBatch(); }
 
  private:
   void Free(void* /*data*/) override { CKPT_CHECK(false); }

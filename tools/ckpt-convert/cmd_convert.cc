@@ -10,8 +10,8 @@
 
 #include "core/base/counted.h"
 #include "core/base/quote.h"
+#include "core/base/task_pool.h"
 #include "core/base/units.h"
-#include "core/exec/task_pool.h"
 #include "core/io/disk_space.h"
 #include "core/io/posix_storage.h"
 #include "core/io/staging_name.h"

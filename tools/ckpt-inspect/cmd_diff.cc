@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "converters/verbs/comparison.h"
+#include "core/base/task_pool.h"
 #include "core/checkpoint/no_match.h"
-#include "core/exec/task_pool.h"
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/ckpt-inspect/diff_report.h"
 #include "tools/ckpt-inspect/health.h"

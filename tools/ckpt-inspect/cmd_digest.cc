@@ -9,9 +9,9 @@
 
 #include "core/base/counted.h"
 #include "core/base/quote.h"
+#include "core/base/task_pool.h"
 #include "core/checkpoint/digest.h"
 #include "core/checkpoint/no_match.h"
-#include "core/exec/task_pool.h"
 #include "core/json/json_writer.h"
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/ckpt-inspect/digest_as.h"

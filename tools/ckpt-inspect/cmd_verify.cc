@@ -9,8 +9,8 @@
 
 #include "core/base/name_list.h"
 #include "core/base/quote.h"
+#include "core/base/task_pool.h"
 #include "core/base/units.h"
-#include "core/exec/task_pool.h"
 #include "core/json/json_writer.h"
 #include "tools/ckpt-inspect/commands.h"
 #include "tools/ckpt-inspect/finding.h"

@@ -43,24 +43,33 @@ std::string DescribeStored(const TensorDiff& diff, const Differences& findings) 
   return text;
 }
 
+// JSON has no infinity and no NaN, and says them in an object: "inf" of {"$float": "inf"}.
+std::string ForPeople(std::string number) {
+  constexpr std::string_view kBegin = R"({"$float": ")";
+  constexpr std::string_view kEnd = "\"}";
+  if (!number.starts_with(kBegin) || !number.ends_with(kEnd)) return number;
+  return number.substr(kBegin.size(), number.size() - kBegin.size() - kEnd.size());
+}
+
 std::string DescribeElements(const TensorDiff& diff, const Differences& findings) {
   const ElementDiff& elements = diff.elements;
   if (!elements.first) return elements.num_elements == 0 ? "" : ", the same numbers";
   const FirstDifference& first = *elements.first;
   const DType a = diff.pair->a.dtype;
   const DType b = diff.pair->b.dtype;
-  std::string value_a = ValueText(a, first.a);
-  std::string value_b = ValueText(b, first.b);
+  std::string value_a = ForPeople(ValueText(a, first.a));
+  std::string value_b = ForPeople(ValueText(b, first.b));
   if (value_a == value_b) {  // NaNs, or a bool that is neither 0 nor 1
     value_a += " (" + BitsText(a, first.a) + ")";
     value_b += " (" + BitsText(b, first.b) + ")";
   }
-  return fmt::format(": {} of {}, {}{}; first at {}: {} and {}{}", elements.num_differing,
-                     Counted(elements.num_elements, "element"),
-                     elements.max_abs ? "by at most " + DifferenceText(diff) : "by no number",
-                     elements.num_nan > 0 ? fmt::format(", {} with NaN", elements.num_nan) : "",
-                     FormatDims(IndexAt(diff.pair->a.shape, first.position)), value_a, value_b,
-                     DescribeStored(diff, findings));
+  return fmt::format(
+      ": {} of {}, {}{}; first at {}: {} and {}{}", elements.num_differing,
+      Counted(elements.num_elements, "element"),
+      elements.max_abs ? "by at most " + ForPeople(DifferenceText(diff)) : "by no number",
+      elements.num_nan > 0 ? fmt::format(", {} with NaN", elements.num_nan) : "",
+      FormatDims(IndexAt(diff.pair->a.shape, first.position)), value_a, value_b,
+      DescribeStored(diff, findings));
 }
 
 void PrintDifferent(const TensorDiff& diff, const Differences& findings, Streams& streams) {
@@ -137,13 +146,16 @@ void PrintDifferences(const Differences& findings, cli::Streams& streams) {
       comparison.run && !comparison.run->different.empty()
           ? fmt::format(", settings that differ: {}", comparison.run->different.size())
           : std::string();
+  const std::size_t num_unread = findings.unread_tensors().size();
+  const std::string unread =
+      num_unread == 0 ? std::string() : fmt::format(", unreadable: {}", num_unread);
   const std::string_view verdict = findings.has_differences() ? "different"
-                                   : findings.misses_run()    ? "not known to be equal"
-                                                              : "equal";
-  streams.out.Write(
-      fmt::format("{}: {} compared as {}; different: {}, only in A: {}, only in B: {}{}\n", verdict,
-                  Counted(findings.num_tensors(), "tensor"), compared, findings.different.size(),
-                  comparison.a.only.size(), comparison.b.only.size(), settings));
+                                   : findings.is_equal()      ? "equal"
+                                                              : "not known to be equal";
+  streams.out.Write(fmt::format(
+      "{}: {} compared as {}; different: {}, only in A: {}, only in B: {}{}{}\n", verdict,
+      Counted(findings.num_tensors(), "tensor"), compared, findings.different.size(),
+      comparison.a.only.size(), comparison.b.only.size(), unread, settings));
 }
 
 }  // namespace ckpt::inspect

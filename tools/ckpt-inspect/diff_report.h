@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "converters/verbs/comparison.h"
@@ -29,16 +31,23 @@ struct Differences {
   [[nodiscard]] std::int64_t num_tensors() const {
     return std::ranges::count(comparison->pairs, 0U, &TensorPair::copy);
   }
-  // What was compared is equal, and what two optimizers keep was compared.
-  [[nodiscard]] bool is_equal() const { return !has_differences() && !misses_run(); }
+  // What was compared is equal, and nothing is missing that both sides have.
+  [[nodiscard]] bool is_equal() const {
+    return !has_differences() && unread_tensors().empty() && !misses_run();
+  }
 
   [[nodiscard]] bool has_differences() const {
-    const auto is_clean = [](const SideRest& rest) {
-      return rest.only.empty() && rest.unreadable.empty();
-    };
     const bool has_same_settings = !comparison->run || comparison->run->different.empty();
-    return !different.empty() || !is_clean(comparison->a) || !is_clean(comparison->b) ||
+    return !different.empty() || !comparison->a.only.empty() || !comparison->b.only.empty() ||
            !has_same_settings;
+  }
+  // Keys of the tensors that one side cannot deliver, so that they are not compared.
+  [[nodiscard]] std::set<std::string> unread_tensors() const {
+    std::set<std::string> keys;
+    for (const SideRest* const rest : {&comparison->a, &comparison->b}) {
+      for (const Problem& problem : rest->unreadable) keys.insert(problem.tensor);
+    }
+    return keys;
   }
   // Both sides are training runs, and one is not understood, or is damaged and says no settings.
   [[nodiscard]] bool misses_run() const {

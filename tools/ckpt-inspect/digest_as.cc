@@ -5,7 +5,7 @@
 
 #include "converters/verbs/model_digest.h"
 #include "converters/verbs/model_source.h"
-#include "core/exec/task_pool.h"
+#include "core/base/task_pool.h"
 #include "core/io/posix_storage.h"
 
 namespace ckpt::inspect {

@@ -9,8 +9,8 @@
 
 #include "core/base/check.h"
 #include "core/base/hash.h"
+#include "core/base/task_pool.h"
 #include "core/base/units.h"
-#include "core/exec/task_pool.h"
 #include "core/json/json_reader.h"
 
 namespace ckpt::inspect {

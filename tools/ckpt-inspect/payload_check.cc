@@ -6,9 +6,9 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/task_pool.h"
 #include "core/base/units.h"
 #include "core/checkpoint/differing_copies.h"
-#include "core/exec/task_pool.h"
 
 namespace ckpt::inspect {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "converters/verbs/model_source.h"
 #include "core/base/scratch.h"
+#include "core/base/task_pool.h"
 #include "core/base/units.h"
 #include "core/exec/nest_reader.h"
-#include "core/exec/task_pool.h"
 #include "core/io/unproved_storage.h"
 #include "core/tensor/blocks.h"
 #include "core/tensor/cast.h"

@@ -13,8 +13,8 @@
 
 #include "converters/config/hf_config.h"
 #include "converters/config/model_settings.h"
+#include "core/base/task_pool.h"
 #include "core/base/units.h"
-#include "core/exec/task_pool.h"
 #include "core/json/json_reader.h"
 #include "core/layout/find_value.h"
 #include "tools/ckpt-train/run_setup.h"

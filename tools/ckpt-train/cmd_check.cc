@@ -13,11 +13,12 @@
 #include <fmt/format.h>
 
 #include "converters/verbs/model_source.h"
-#include "core/exec/task_pool.h"
+#include "core/base/task_pool.h"
 #include "core/json/json_writer.h"
 #include "tools/ckpt-train/run_setup.h"
 #include "tools/cli/reporting.h"
 #include "tools/cli/table.h"
+#include "trainer/backend/backend.h"
 #include "trainer/check/comparison.h"
 #include "trainer/check/rank_check.h"
 #include "trainer/check/reference.h"
@@ -212,10 +213,11 @@ Result<ExitCode> CheckBf16(const CheckOptions& options, const RunConfig& exact,
                            const RunConfig& run, const std::string& device, BatchRuns& runs,
                            std::unique_ptr<ProgressSink>& progress, Streams& streams) {
   const std::vector<std::int32_t> experts = ExpertsOfTokens(run.train);
+  const std::string reference(trainer::kReferenceBackend);
   CKPT_ASSIGN_OR_RETURN(const std::optional<Computed> in_float32,
-                        runs.Run(exact.train, "cpu", experts));
+                        runs.Run(exact.train, reference, experts));
   CKPT_ASSIGN_OR_RETURN(const std::optional<Computed> expected,
-                        runs.Run(run.train, "cpu", experts));
+                        runs.Run(run.train, reference, experts));
   CKPT_ASSIGN_OR_RETURN(const std::optional<Computed> actual, runs.Run(run.train, device, experts));
   progress.reset();
   if (!actual) return ExitCode::kDone;

@@ -42,8 +42,7 @@ layout::Configuration SettingsFor(std::int64_t num_tokens, layout::Configuration
 }
 
 Status CheckTokens(const std::vector<std::int32_t>& prompt, bool is_text, const RunConfig& run) {
-  const trainer::TrainConfig& config = run.train;
-  const trainer::ModelConfig& model = config.model;
+  const trainer::ModelConfig& model = run.train.model;
   if (is_text) {
     Status status = CheckTakesBytes(run.data, model.vocab_size);
     if (!status.ok()) {
@@ -56,12 +55,6 @@ Status CheckTokens(const std::vector<std::int32_t>& prompt, bool is_text, const 
     return Error(ErrorKind::kUsage, "a token of the prompt lies outside the vocabulary")
         .Expected(fmt::format("[0, {})", model.vocab_size))
         .Actual(fmt::format("{}", least < 0 ? least : most));
-  }
-  if (model.learned_positions > 0 && config.seq_length > model.learned_positions) {
-    return Error(ErrorKind::kUsage, "prompt and continuation need more positions than there are")
-        .Expected(fmt::format("at most {}", model.learned_positions))
-        .Actual(fmt::format("{}", config.seq_length))
-        .Hint("lower --tokens");
   }
   return OkStatus();
 }

@@ -1,4 +1,4 @@
-// ckpt-train generate: what a model makes of a prompt, for a smoke look.
+// ckpt-train generate: what a model makes of a prompt, to try it.
 #ifndef CKPT_TOOLS_CKPT_TRAIN_CMD_GENERATE_H_
 #define CKPT_TOOLS_CKPT_TRAIN_CMD_GENERATE_H_
 
@@ -28,8 +28,8 @@ struct GenerateOptions {
 // the weights of the newest checkpoint in `load`, else of the model that `init` names. A text ends
 // with the end token; tokens do not.
 //
-// Errors: kUsage (no weights, no prompt or two, a token outside the vocabulary, more tokens than
-// the model has positions), those of ResolveRun, of opening weights, and of the ranks.
+// Errors: kUsage (no weights, no prompt or two, a token outside the vocabulary), those of
+// ResolveRun, of opening weights, and of the ranks.
 Result<cli::ExitCode> RunGenerate(const GenerateOptions& options, Storage& storage,
                                   cli::Streams& streams);
 

@@ -1,9 +1,9 @@
 #include "tools/ckpt-train/greedy.h"
 
 #include <algorithm>
-#include <span>
 
 #include "core/base/check.h"
+#include "trainer/comm/exchange_values.h"
 #include "trainer/data/sequence_source.h"
 
 namespace ckpt::train {
@@ -24,9 +24,7 @@ Result<std::int32_t> MostLikelyNext(trainer::RankTrainer& trainer,
 
 // Ranks whose sums differ in the last bit could choose different tokens.
 Result<std::int32_t> OfRankZero(std::int32_t mine, trainer::HostGroup& world) {
-  std::vector<std::int32_t> all(static_cast<std::size_t>(world.size()));
-  CKPT_RETURN_IF_ERROR(
-      world.Exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::int32_t> all, trainer::ExchangeValues(world, mine));
   return all.front();
 }
 

@@ -2,9 +2,12 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/io/posix_storage.h"
 #include "tools/ckpt-train/cmd_bench.h"
@@ -21,6 +24,7 @@
 #include "tools/cli/text_output.h"
 #include "tools/cli/usable_hints.h"
 #include "tools/cli/version.h"
+#include "trainer/backend/backend.h"
 #include "trainer/comm/launcher.h"
 #include "trainer/comm/mpi_comm.h"
 
@@ -45,10 +49,16 @@ void AddRunOptions(CLI::App& app, RunOptions& run, bool& print_config) {
   app.add_flag("--print-config", print_config, "Print every setting as YAML and do nothing else");
 }
 
+void AddDeviceOption(CLI::App& app, std::string& device, const std::string& what) {
+  std::vector<std::string> names = {std::string(trainer::kAnyBackend)};
+  for (const std::string_view name : trainer::BackendNames()) names.emplace_back(name);
+  app.add_option("--device", device, what)
+      ->check(CLI::IsMember(names))
+      ->option_text(fmt::format("{}", fmt::join(names, "|")));
+}
+
 void AddDeviceOption(CLI::App& app, RunOptions& run) {
-  app.add_option("--device", run.device, "What the ranks compute on [a GPU if there is one]")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->option_text("auto|cpu|cuda");
+  AddDeviceOption(app, run.device, "What the ranks compute on [a GPU if there is one]");
 }
 
 void AddLoadOption(CLI::App& app, RunOptions& run) {
@@ -99,7 +109,7 @@ CLI::App* AddEvaluate(CLI::App& app, EvaluateOptions& options) {
 
 CLI::App* AddGenerate(CLI::App& app, GenerateOptions& options) {
   CLI::App* const verb =
-      app.add_subcommand("generate", "The most likely continuation of a prompt; for a smoke look");
+      app.add_subcommand("generate", "The most likely continuation of a prompt, to try a model");
   AddRunOptions(*verb, options.run, options.print_config);
   AddDeviceOption(*verb, options.run);
   AddLoadOption(*verb, options.run);
@@ -138,10 +148,9 @@ CLI::App* AddExperiment(CLI::App& app, ExperimentOptions& options, std::string& 
   verb->add_option("--resume-steps", options.resume_steps, "Of every resumed run [50]")
       ->check(CLI::Range(1, kMaxExperimentSteps))
       ->option_text("N");
-  verb->add_option("--device", options.device,
-                   "What the ranks compute on; they may share a GPU [cpu]")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->option_text("auto|cpu|cuda");
+  AddDeviceOption(
+      *verb, options.device,
+      fmt::format("What the ranks compute on; they may share a GPU [{}]", options.device));
   verb->add_flag("--canonical", options.canonical,
                  "Sum in fixed point: every topology must be bit-equal");
   verb->add_flag("--keep", options.keep, "Keep the checkpoints");

@@ -8,6 +8,7 @@
 #include "core/base/result.h"
 #include "core/io/storage.h"
 #include "core/layout/value.h"
+#include "trainer/backend/backend.h"
 
 namespace ckpt::train {
 
@@ -19,8 +20,8 @@ struct RunOptions {
   std::string load;
   std::string save;
   std::string metrics;
-  int ranks = 0;                // 0: as many as were launched
-  std::string device = "auto";  // name of a backend, or the first that can run here
+  int ranks = 0;                             // 0: as many as were launched
+  std::string device{trainer::kAnyBackend};  // or the name of a backend
 };
 
 // The settings that were given: those of the file, and over them those of the command line.

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/quote.h"
-#include "core/exec/task_pool.h"
+#include "core/base/task_pool.h"
 #include "tools/cli/reporting.h"
 #include "trainer/backend/backend.h"
 #include "trainer/backend/backend_options.h"

@@ -4,8 +4,8 @@
 
 #include "core/base/counted.h"
 #include "core/base/quote.h"
+#include "core/base/task_pool.h"
 #include "core/base/units.h"
-#include "core/exec/task_pool.h"
 #include "tools/cli/internal/progress_bar.h"
 #include "tools/cli/internal/progress_lines.h"
 

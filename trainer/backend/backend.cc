@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/base/check.h"
 #include "trainer/backend/internal/cuda_backend.h"
 #include "trainer/device/cpu/host_device.h"
 #include "trainer/ops/cpu/host_ops.h"
@@ -39,12 +40,16 @@ struct NamedBackend {
   // OK, or why it cannot run here as the options ask.
   Status (*can_run)(const BackendOptions& options);
   Result<Backend> (*make)(const BackendOptions& options, HostGroup& world);
+  bool adds_in_fixed_order = false;  // by itself
 };
 
 // One line for each backend.
 constexpr std::array kBackends = {
     NamedBackend{.name = "cuda", .can_run = &CanRunCuda, .make = &MakeCuda},
-    NamedBackend{.name = "cpu", .can_run = &CanRunCpu, .make = &MakeCpu}};
+    NamedBackend{.name = kReferenceBackend,
+                 .can_run = &CanRunCpu,
+                 .make = &MakeCpu,
+                 .adds_in_fixed_order = true}};
 
 }  // namespace
 
@@ -52,6 +57,12 @@ std::vector<std::string_view> BackendNames() {
   std::vector<std::string_view> names;
   for (const NamedBackend& backend : kBackends) names.push_back(backend.name);
   return names;
+}
+
+bool AddsInFixedOrder(std::string_view name) {
+  const auto* const backend = std::ranges::find(kBackends, name, &NamedBackend::name);
+  CKPT_CHECK(backend != kBackends.end());
+  return backend->adds_in_fixed_order;
 }
 
 std::string BackendChoice::Text() const {

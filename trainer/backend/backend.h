@@ -19,9 +19,11 @@ namespace ckpt::trainer {
 
 // The name that stands for the first backend that can run here: a GPU before the CPU.
 inline constexpr std::string_view kAnyBackend = "auto";
+// The backend with which the others are compared. It runs everywhere.
+inline constexpr std::string_view kReferenceBackend = "cpu";
 
 struct BackendOptions {
-  std::string name = "cpu";  // one of BackendNames, or kAnyBackend
+  std::string name{kReferenceBackend};  // one of BackendNames, or kAnyBackend
   // Threads of the host that share one operation, per rank.
   int threads = 1;
   // A token gets the same numbers in every batch (Reduction::kCanonical).
@@ -40,6 +42,9 @@ struct BackendOptions {
 
 // In the order in which kAnyBackend tries them.
 [[nodiscard]] std::vector<std::string_view> BackendNames();
+// Whether the backend of this name adds in one fixed order by itself; others do so if they are
+// asked to (BackendOptions::deterministic). REQUIRES: one of BackendNames.
+[[nodiscard]] bool AddsInFixedOrder(std::string_view name);
 
 // The device also makes the collectives of a rank's groups (Device::MakeCollectives).
 struct Backend {

@@ -83,7 +83,7 @@ Result<std::optional<trainer::Ledger>> RecordLedger(std::int64_t count,
                                                     trainer::RankTrainer& trainer,
                                                     trainer::Device& device,
                                                     trainer::RecordedOps* recorded) {
-  // A queue may still run what the next step needs: that is no work of the steps below.
+  // A queue may still run what the next step needs: that is not work of the steps below.
   CKPT_RETURN_IF_ERROR(trainer.params().Synchronize());
   std::unique_ptr<trainer::WorkRecord> record;
   if (recorded != nullptr) {

@@ -23,7 +23,7 @@ struct CheckInput {
   const Reference& reference;
   std::uint64_t budget_bytes = 0;  // for reading weights, per rank
   int threads = 1;                 // per rank
-  std::string device = "cpu";      // name of a backend
+  std::string device;              // name of a backend
   bool all_gradients = false;      // or none, where the reference has none
   // Tokens go to these experts in every layer, whatever a router prefers (TrainerRuntime); empty:
   // the router chooses.

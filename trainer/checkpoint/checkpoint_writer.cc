@@ -1,7 +1,6 @@
 #include "trainer/checkpoint/checkpoint_writer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <iterator>
 #include <map>
@@ -11,15 +10,11 @@
 #include "core/exec/block_checksums.h"
 #include "core/io/staging_name.h"
 #include "core/manifest/manifest_text.h"
+#include "trainer/checkpoint/background_work.h"
 #include "trainer/comm/agreement.h"
 
 namespace ckpt::trainer {
 namespace {
-
-template <typename T>
-bool HasEnded(const std::future<T>& work) {
-  return !work.valid() || work.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-}
 
 // What one rank wrote, as its part of the manifest.
 Manifest AccountOf(const WriteJob& job, const ExecuteResult& written) {
@@ -95,7 +90,7 @@ Status CheckpointWriter::Start(WriteJob job) {
     return opened;
   }
   phase_ = Phase::kWriting;
-  writing_ = std::async(std::launch::async, [this, share = std::move(share)]() mutable {
+  writing_ = BeginWork([this, share = std::move(share)]() mutable {
     return Execute(job_.plan, *job_.source, storage_, StagingOf(job_.target),
                    {.threads = job_.threads,
                     .share = std::move(share),
@@ -183,12 +178,13 @@ Status CheckpointWriter::Advance() {
 Status CheckpointWriter::EndWriting() {
   Result<ExecuteResult> written = writing_.get();
   CKPT_RETURN_IF_ERROR(AgreeOn(world_, written.ok() ? OkStatus() : written.status()));
-  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> accounts,
+  CKPT_ASSIGN_OR_RETURN(std::vector<std::string> accounts,
                         ExchangeTexts(world_, SerializeManifest(AccountOf(job_, *written))));
   phase_ = Phase::kCommitting;
   if (world_.rank() != 0) return OkStatus();
-  CKPT_ASSIGN_OR_RETURN(Manifest manifest, JoinAccounts(accounts));
-  committing_ = std::async(std::launch::async, [this, manifest = std::move(manifest)]() mutable {
+  // What fails on this rank alone fails there, where the others hear of it.
+  committing_ = BeginWork([this, accounts = std::move(accounts)]() -> Status {
+    CKPT_ASSIGN_OR_RETURN(Manifest manifest, JoinAccounts(accounts));
     return Commit(std::move(manifest));
   });
   return OkStatus();

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/checked_math.h"
-#include "core/exec/task_pool.h"
+#include "core/base/task_pool.h"
 #include "core/io/storage.h"
 #include "trainer/optim/optimizer.h"
 

@@ -8,19 +8,9 @@
 #include <fmt/format.h>
 
 #include "core/base/bytes.h"
+#include "trainer/comm/exchange_values.h"
 
 namespace ckpt::trainer {
-namespace {
-
-template <typename T>
-Result<std::vector<T>> ExchangeValues(HostGroup& world, const T& mine) {
-  std::vector<T> all(static_cast<std::size_t>(world.size()));
-  CKPT_RETURN_IF_ERROR(
-      world.Exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
-  return all;
-}
-
-}  // namespace
 
 Status TakeTextOfRank0(HostGroup& group, std::string& text) {
   constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
@@ -69,12 +59,14 @@ std::string InOneLine(const Status& failure) {
 }
 
 Status AgreeOn(HostGroup& world, const Status& mine) {
-  CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> failures,
-                        ExchangeTexts(world, mine.ok() ? std::string() : InOneLine(mine)));
-  if (!mine.ok()) return mine;
-  for (std::size_t rank = 0; rank < failures.size(); ++rank) {
-    if (failures[rank].empty()) continue;
-    return Error(ErrorKind::kCancelled, fmt::format("rank {} failed", rank)).Actual(failures[rank]);
+  const Result<std::vector<std::string>> failures =
+      ExchangeTexts(world, mine.ok() ? std::string() : InOneLine(mine));
+  if (!mine.ok()) return mine;  // also if another rank is gone
+  CKPT_RETURN_IF_ERROR(failures.status());
+  for (std::size_t rank = 0; rank < failures->size(); ++rank) {
+    const std::string& failure = (*failures)[rank];
+    if (failure.empty()) continue;
+    return Error(ErrorKind::kCancelled, fmt::format("rank {} failed", rank)).Actual(failure);
   }
   return OkStatus();
 }

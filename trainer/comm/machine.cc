@@ -8,18 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "trainer/comm/exchange_values.h"
+
 namespace ckpt::trainer {
-namespace {
-
-Result<std::vector<MachineName>> NamesOfMachines(HostGroup& world) {
-  const MachineName mine = ThisMachine();
-  std::vector<MachineName> names(static_cast<std::size_t>(world.size()));
-  CKPT_RETURN_IF_ERROR(
-      world.Exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(names))));
-  return names;
-}
-
-}  // namespace
 
 MachineName ThisMachine() {
   MachineName name{};
@@ -38,12 +29,12 @@ int PlaceOnMachine(std::span<const MachineName> names, int rank) {
 }
 
 Result<int> RankOnMachine(HostGroup& world) {
-  CKPT_ASSIGN_OR_RETURN(const std::vector<MachineName> names, NamesOfMachines(world));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<MachineName> names, ExchangeValues(world, ThisMachine()));
   return PlaceOnMachine(names, world.rank());
 }
 
 Result<std::unique_ptr<HostGroup>> SplitByMachine(HostGroup& world) {
-  CKPT_ASSIGN_OR_RETURN(const std::vector<MachineName> names, NamesOfMachines(world));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<MachineName> names, ExchangeValues(world, ThisMachine()));
   const auto first = std::ranges::find(names, names[static_cast<std::size_t>(world.rank())]);
   return world.Split(static_cast<int>(first - names.begin()), world.rank());
 }

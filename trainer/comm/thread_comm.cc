@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/task_pool.h"
 #include "core/base/thrown.h"
-#include "core/exec/task_pool.h"
 #include "trainer/comm/agreement.h"
 #include "trainer/comm/internal/copy_bytes.h"
 #include "trainer/comm/internal/split_members.h"
@@ -62,6 +62,19 @@ class ThreadWorld {
 
 namespace {
 
+// Parts at the end of its scope, also if what lies before throws: the others wait for every rank
+// that has met.
+class Parting {
+ public:
+  explicit Parting(ThreadGroup& group) : group_(group) {}
+  ~Parting() { group_.Part(); }
+  Parting(const Parting&) = delete;
+  Parting& operator=(const Parting&) = delete;
+
+ private:
+  ThreadGroup& group_;
+};
+
 class ThreadHostGroup final : public HostGroup {
  public:
   // `members`: their ranks in the world.
@@ -110,12 +123,12 @@ Status ThreadHostGroup::Exchange(ByteSpan mine, MutableByteSpan all) {
   CKPT_CHECK(all.size() == mine.size() * static_cast<std::size_t>(size()));
   CKPT_RETURN_IF_ERROR(
       group_->Meet(rank_, {.call = "Exchange", .size_bytes = mine.size(), .data = mine.data()}));
+  const Parting parting(*group_);
   for (int i = 0; i < size(); ++i) {
     const int peer = (rank_ + i) % size();
     CopyBytes(group_->shown(peer).data, all.data() + static_cast<std::size_t>(peer) * mine.size(),
               mine.size());
   }
-  group_->Part();
   return OkStatus();
 }
 
@@ -125,23 +138,22 @@ Status ThreadHostGroup::ExchangeParts(ByteSpan full, const UseParts& use) {
   CKPT_CHECK(part_bytes * static_cast<std::size_t>(size()) == full.size());
   CKPT_RETURN_IF_ERROR(group_->Meet(
       rank_, {.call = "ExchangeParts", .size_bytes = full.size(), .data = full.data()}));
+  const Parting parting(*group_);
   std::vector<const std::byte*> parts;
   for (int peer = 0; peer < size(); ++peer) {
     parts.push_back(group_->shown(peer).data + static_cast<std::uint64_t>(rank_) * part_bytes);
   }
   use(parts, 0, part_bytes);
-  group_->Part();
   return OkStatus();
 }
 
 Status ThreadHostGroup::ExchangeRows(const RowExchange& rows) {
   CKPT_RETURN_IF_ERROR(
       group_->Meet(rank_, {.call = "ExchangeRows", .size_bytes = rows.row_bytes, .rows = &rows}));
+  const Parting parting(*group_);
   std::vector<const RowExchange*> all;
   for (int peer = 0; peer < size(); ++peer) all.push_back(group_->shown(peer).rows);
-  Status status = ReceiveRows(rank_, rows, all);
-  group_->Part();
-  return status;
+  return ReceiveRows(rank_, rows, all);
 }
 
 Result<std::shared_ptr<RankShared>> ThreadHostGroup::Share(std::shared_ptr<RankShared> mine) {
@@ -212,7 +224,19 @@ Status RunRanks(int num_ranks, const std::function<Status(HostGroup& world)>& bo
   };
   {
     std::vector<std::jthread> threads;
-    for (std::size_t rank = 0; rank < worlds.size(); ++rank) threads.emplace_back(run, rank);
+    const Status started = StatusOfCall([&] {
+      threads.reserve(worlds.size());
+      while (threads.size() < worlds.size()) threads.emplace_back(run, threads.size());
+      return OkStatus();
+    });
+    // The others would wait for ranks that have no thread.
+    for (std::size_t rank = threads.size(); rank < worlds.size(); ++rank) {
+      statuses[rank] = Error(ErrorKind::kSystem, "the system gives a rank no thread")
+                           .Expected(std::to_string(worlds.size()) + " threads")
+                           .Actual(std::to_string(threads.size()) + ": " + InOneLine(started));
+      worlds[rank]->Abort(statuses[rank]);
+      worlds[rank].reset();
+    }
   }
   const auto is_failure = [](const Status& status) { return !status.ok(); };
   const auto is_cause = [](const Status& status) {

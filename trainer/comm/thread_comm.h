@@ -22,7 +22,8 @@ std::vector<std::unique_ptr<HostGroup>> MakeThreadWorld(
 // call on a track takes longer than `timeout` (0: none), or goes on for five seconds after a rank
 // failed.
 //
-// Errors: the first real failure in order of rank; kCancelled only if there is no other.
+// Errors: the first real failure in order of rank, kSystem for a rank that gets no thread;
+// kCancelled only if there is no other.
 Status RunRanks(int num_ranks, const std::function<Status(HostGroup& world)>& body,
                 std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 

@@ -4,11 +4,13 @@ namespace ckpt::trainer {
 
 Result<BatchAhead::Batch> BatchAhead::Take(std::int64_t consumed) {
   const bool is_read = reading_.valid() && next_ == consumed;
+  if (!is_read) reading_ = {};  // of another step
   Result<Batch> batch = is_read ? reading_.get() : reader_.ReadStep(consumed);
   next_ = consumed + reader_.SamplesOf(1);
   if (batch.ok() && next_ < end_) {
-    reading_ =
-        std::async(std::launch::async, [this, begin = next_] { return reader_.ReadStep(begin); });
+    // Where the system gives no thread, Take reads it.
+    reading_ = std::async(std::launch::async | std::launch::deferred,
+                          [this, begin = next_] { return reader_.ReadStep(begin); });
   }
   return batch;
 }

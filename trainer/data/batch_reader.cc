@@ -1,10 +1,12 @@
 #include "trainer/data/batch_reader.h"
 
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/check.h"
+#include "core/base/checked_math.h"
 
 namespace ckpt::trainer {
 
@@ -28,7 +30,9 @@ BatchReader::BatchReader(std::shared_ptr<const SequenceSource> source, const Tra
       rank_(rank) {}
 
 std::int64_t BatchReader::SamplesOf(std::int64_t steps) const {
-  return steps * num_micro_batches_ * num_ranks_ * micro_batch_size_;
+  std::int64_t samples = 0;
+  const std::int64_t of_one = num_micro_batches_ * num_ranks_ * micro_batch_size_;
+  return CheckedMul(steps, of_one, &samples) ? samples : std::numeric_limits<std::int64_t>::max();
 }
 
 std::int64_t BatchReader::GlobalSample(std::int64_t consumed, std::int64_t micro_batch,

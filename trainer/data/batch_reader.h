@@ -29,7 +29,7 @@ class BatchReader {
   static Result<BatchReader> Create(std::shared_ptr<const SequenceSource> source,
                                     const TrainConfig& config, int rank);
 
-  // Samples that `steps` steps consume on all ranks together.
+  // Samples that `steps` steps consume on all ranks together; the largest number if they are more.
   [[nodiscard]] std::int64_t SamplesOf(std::int64_t steps) const;
   // REQUIRES: consumed >= 0, 0 <= index < micro_batch_size.
   [[nodiscard]] std::int64_t GlobalSample(std::int64_t consumed, std::int64_t micro_batch,

@@ -159,19 +159,6 @@ class Collectives {
   const std::unique_ptr<HostGroup> host_;
 };
 
-// Sends the calls that are made in its scope, of any collectives of `device`, as one where that is
-// faster. None of them may depend on another.
-class CollectiveBatch {
- public:
-  explicit CollectiveBatch(Device& device) : device_(device) { device_.BeginBatch(); }
-  ~CollectiveBatch() { device_.EndBatch(); }
-  CollectiveBatch(const CollectiveBatch&) = delete;
-  CollectiveBatch& operator=(const CollectiveBatch&) = delete;
-
- private:
-  Device& device_;
-};
-
 }  // namespace ckpt::trainer
 
 #endif  // CKPT_TRAINER_DEVICE_COLLECTIVES_H_

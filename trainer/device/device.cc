@@ -52,10 +52,6 @@ Result<std::unique_ptr<WorkRecord>> Device::RecordWork() {
   return Error(ErrorKind::kUnsupported, "this device keeps no record of its work");
 }
 
-void Device::ResetPeaks() {
-  for (MemoryUsage& usage : usage_) usage.peak_bytes = usage.current_bytes;
-}
-
 void Device::Count(MemoryUse use, std::uint64_t size_bytes) {
   MemoryUsage& usage = usage_[static_cast<std::size_t>(use)];
   usage.current_bytes += size_bytes;

@@ -115,10 +115,6 @@ class Device {
   // group calls it. Errors: those of the group.
   virtual Result<std::unique_ptr<Collectives>> MakeCollectives(
       std::unique_ptr<HostGroup> group) = 0;
-  // Calls that are made between the two, of any collectives of this device, may be sent as one.
-  // They may start only at EndBatch. Use CollectiveBatch.
-  virtual void BeginBatch() {}
-  virtual void EndBatch() {}
 
   // Records what all queues run from now on. Errors: kUnsupported, kSystem.
   virtual Result<std::unique_ptr<WorkRecord>> RecordWork();
@@ -126,8 +122,6 @@ class Device {
   [[nodiscard]] const MemoryUsage& usage(MemoryUse use) const {
     return usage_[static_cast<std::size_t>(use)];
   }
-  // Sets every peak to what is allocated now.
-  void ResetPeaks();
 
  protected:
   void Count(MemoryUse use, std::uint64_t size_bytes);

@@ -61,7 +61,7 @@ Result<std::vector<RankLoad>> PlanLoad(const ModelSource& weights,
                                        const LoadPlanOptions& options);
 
 // How many parameters are frozen in the checkpoint: `moments` have nothing for them, and something
-// for others. Buffers of `model` are no parameters. Errors: those of ViewModel.
+// for others. Buffers of `model` are not parameters. Errors: those of ViewModel.
 Result<std::size_t> CountFrozen(const ModelSource& weights, std::span<const ModelSource> moments,
                                 const trainer::ModelConfig& model);
 

@@ -14,6 +14,8 @@ namespace ckpt::trainer {
 namespace {
 
 constexpr std::int64_t kMaxLayers = 100'000;
+constexpr std::int64_t kMaxExperts = 1 << 20;
+constexpr double kMaxWeights = 1e18;  // so that sizes of tensors and of all together do not wrap
 
 // The factor by which yarn sharpens attention over `factor` times more positions.
 double YarnMagnitude(double factor, double mscale) {
@@ -198,6 +200,10 @@ void ReadMoe(SettingsReader& settings, ModelConfig& config) {
   const auto layers = static_cast<std::size_t>(config.num_layers);
   MoeConfig moe;
   moe.num_experts = settings.Int("num_experts", 0);
+  if (moe.num_experts > kMaxExperts) {
+    settings.Refuse("num_experts", "is too large", fmt::format("at most {}", kMaxExperts));
+    moe.num_experts = kMaxExperts;
+  }
   moe.ffn_hidden_size = settings.Int("moe_ffn_hidden_size", config.ffn_hidden_size, 1);
   moe.shared_expert_ffn_hidden_size = settings.Int("moe_shared_expert_intermediate_size", 0);
   moe.shared_expert_gate = settings.Flag("moe_shared_expert_gate", false);
@@ -242,6 +248,24 @@ void ReadMoe(SettingsReader& settings, ModelConfig& config) {
         pattern ? (*pattern)[layer] != 0 : static_cast<std::int64_t>(layer) % every == 0;
   }
   config.moe = moe;
+}
+
+// As many weights as the model has or up to a few times more, by numbers that do not wrap.
+double WeightsAtMost(const ModelConfig& c) {
+  const auto number = [](std::int64_t size) { return static_cast<double>(size); };
+  const MlaConfig mla = c.mla.value_or(MlaConfig());
+  const MoeConfig moe = c.moe.value_or(MoeConfig());
+  const double hidden = number(c.hidden_size) + 1;
+  const double latents =
+      number(mla.q_lora_rank) + number(mla.kv_lora_rank) + number(mla.qk_pos_emb_head_dim);
+  const double heads =
+      (number(c.num_attention_heads) + number(c.num_query_groups)) *
+      (number(c.kv_channels) + number(mla.qk_head_dim) + number(mla.v_head_dim) + 1);
+  const double ffn = number(c.ffn_hidden_size) + number(moe.shared_expert_ffn_hidden_size) +
+                     number(moe.num_experts) * (number(moe.ffn_hidden_size) + 1);
+  const double of_layer = 4 * (hidden + latents) * (heads + latents + 1) + 4 * hidden * (ffn + 2);
+  return number(c.num_layers) * of_layer +
+         hidden * (2 * number(c.padded_vocab_size) + number(c.learned_positions) + 2);
 }
 
 // Weights of a linear map from `from` elements to `to`, and its bias.
@@ -382,6 +406,9 @@ ModelConfig ReadModelConfig(SettingsReader& settings) {
       settings.Refuse(config.mla ? "qk_pos_emb_head_dim" : "kv_channels",
                       "gives an odd number of rotated elements", "an even number to rotate");
     }
+  }
+  if (WeightsAtMost(config) > kMaxWeights) {
+    settings.Refuse("hidden_size", "and the other sizes make a model of more than 10^18 weights");
   }
   RefuseIdleModelSettings(settings, config);
   return config;

@@ -11,8 +11,8 @@ namespace ckpt::trainer {
 // examples share sequences, attention counts as if a sequence were one example.
 struct OpWork {
   const char* name = "";  // of the method; of Gemm, with what the product is for
-  // m, n, k of [m, n] = [m, k] · [k, n]; 0 for what is no such product. Of products by expert,
-  // those of an expert with the mean number of rows.
+  // m, n, k of [m, n] = [m, k] · [k, n]; 0 for what is not such a product. Of products by
+  // expert, those of an expert with the mean number of rows.
   std::array<std::int64_t, 3> product{};
   std::int64_t num_products = 0;
   // That it has to read and write: every operand once, or twice where it is added to or updated.

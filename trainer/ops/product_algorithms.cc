@@ -30,7 +30,7 @@ Result<ProductAlgorithm> ParseAlgorithm(const JsonCursor& member) {
   CKPT_ASSIGN_OR_RETURN(const std::string text, member.Text());
   ProductAlgorithm algorithm{};
   const auto refusal = [&] {
-    return BadMember(member, "this is no algorithm")
+    return BadMember(member, "this is not an algorithm")
         .Expected(fmt::format("{} hexadecimal digits", algorithm.size() * kDigitsOfWord))
         .Actual(text);
   };
@@ -48,7 +48,7 @@ Result<ProductAlgorithm> ParseAlgorithm(const JsonCursor& member) {
 Result<DType> ParseDTypeMember(const JsonCursor& member) {
   CKPT_ASSIGN_OR_RETURN(const std::string text, member.Text());
   const std::optional<DType> dtype = ParseDType(text);
-  if (!dtype) return BadMember(member, "this is no dtype").Actual(text);
+  if (!dtype) return BadMember(member, "this is not a dtype").Actual(text);
   return *dtype;
 }
 

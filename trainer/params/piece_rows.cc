@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/check.h"
-#include "core/exec/task_pool.h"
+#include "core/base/task_pool.h"
 
 namespace ckpt::trainer {
 namespace {

@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "converters/verbs/weight_reader.h"
+#include "core/checkpoint/index.h"
 #include "core/manifest/manifest.h"
 #include "core/manifest/read_manifest.h"
 #include "formats/megatron/schedule.h"
@@ -153,7 +155,7 @@ Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSetti
     if (world.rank() == 0 && voice.notice) voice.notice(text);
   };
   const Load load = [&](const TrainingState& state) {
-    return settings.finetune ? LoadWeights(state.weights, trainer, &voice.progress)
+    return settings.finetune ? LoadWeights(state.weights, kLoadBudgetBytes, trainer, voice.progress)
                              : LoadState(state, trainer, &voice.progress);
   };
   CKPT_ASSIGN_OR_RETURN(const Found found,
@@ -186,6 +188,12 @@ Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSetti
   if (run.state_digest && !state->weights.manifest) {
     tell(fmt::format("{} has no {}, so its bytes were not checked; --prove checks them",
                      run.checkpoint.string(), kManifestName));
+  }
+  if (state->weights.source().index().ranks_saved_alone()) {
+    tell(
+        fmt::format("{}: ranks saved alone, and each entry is taken from the first that has it; "
+                    "ckpt-inspect verify compares their copies",
+                    run.checkpoint.string()));
   }
   tell(fmt::format("loaded {} at iteration {}", run.checkpoint.string(), run.progress.iteration));
   return std::optional<LoadedRun>(std::move(run));

@@ -29,12 +29,12 @@ struct SessionInput {
   const RunConfig& run;
   const CheckpointSettings& checkpoints;
   Storage& storage;
-  const ModelSource* init = nullptr;  // source of weights; null: weights are random
-  std::uint64_t budget_bytes = 0;     // for reading weights, per rank
-  int threads = 1;                    // per rank
-  std::string device = "cpu";         // name of a backend
-  bool records = false;               // the operations of rank 0 can be recorded
-  ProgressSink& progress;             // of reading weights or a whole state
+  const ModelSource* init = nullptr;               // source of weights; null: weights are random
+  std::uint64_t budget_bytes = 0;                  // for reading weights, per rank
+  int threads = 1;                                 // per rank
+  std::string device{trainer::kReferenceBackend};  // name of a backend
+  bool records = false;                            // the operations of rank 0 can be recorded
+  ProgressSink& progress;                          // of reading weights or a whole state
   // Makes the progress of a save that training waits for; may be empty.
   std::function<std::unique_ptr<ProgressSink>()> make_save_progress = {};
 };

@@ -16,19 +16,16 @@
 #include "formats/megatron/root.h"
 #include "formats/registry/registry.h"
 #include "formats/registry/stored_run.h"
+#include "trainer/checkpoint/background_work.h"
 #include "trainer/checkpoint/model_facts.h"
 #include "trainer/checkpoint/state_map.h"
 #include "trainer/comm/agreement.h"
+#include "trainer/comm/exchange_values.h"
 #include "trainer/run/internal/describe_run.h"
 #include "trainer/run/internal/published_model.h"
 
 namespace ckpt::train {
 namespace {
-
-template <typename T>
-bool HasEnded(const std::future<T>& work) {
-  return work.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-}
 
 // What `format` stores of a run beside its state.
 std::vector<MemoryTensor> RunTensorsOf(const Format& format, const RunConfig& run,
@@ -187,9 +184,7 @@ Result<Hash128> RunCheckpoints::SumStaged() {
 
 Result<std::string> RunCheckpoints::DigestOf(const Hash128& mine, const RunProgress& progress,
                                              std::int64_t updates) {
-  std::vector<Hash128> all(static_cast<std::size_t>(world_.size()));
-  CKPT_RETURN_IF_ERROR(
-      world_.Exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<Hash128> all, trainer::ExchangeValues(world_, mine));
   Hash128 sum;
   for (const Hash128& of_rank : all) sum = sum + of_rank;
   const std::array<std::uint64_t, 5> whole = {
@@ -256,10 +251,10 @@ Status RunCheckpoints::Take(const RunProgress& progress) {
   const Stopwatch watch(waited_);
   const Clock::time_point start = Clock::now();
   CKPT_RETURN_IF_ERROR(AgreeOn(world_, Stage()));
-  Taken& taken = taken_.emplace();
+  Taken& taken = taken_.emplace(Taken());
   taken.progress = progress;
   taken.updates = trainer_.optimizer().steps();
-  taken.hashing = std::async(std::launch::async, [this] { return SumStaged(); });
+  taken.hashing = trainer::BeginWork([this] { return SumStaged(); });
   taken.copying = Clock::now() - start;
   return OkStatus();
 }
@@ -282,7 +277,8 @@ Status RunCheckpoints::Save(const RunProgress& progress) {
 
 Status RunCheckpoints::Advance() {
   const bool is_planned = taken_->planning.valid();
-  const bool is_ready = is_planned ? HasEnded(taken_->planning) : HasEnded(taken_->hashing);
+  const bool is_ready =
+      is_planned ? trainer::HasEnded(taken_->planning) : trainer::HasEnded(taken_->hashing);
   CKPT_ASSIGN_OR_RETURN(const bool all_are_ready, trainer::HoldsEverywhere(world_, is_ready));
   if (!all_are_ready) return OkStatus();
   Status advanced = is_planned ? BeginToWrite() : BeginToPlan();
@@ -298,7 +294,7 @@ Status RunCheckpoints::BeginToPlan() {
                         trainer::HoldsEverywhere(world_, taken_->progress.next_loss.has_value()));
   if (!is_loss_known) taken_->progress.next_loss.reset();
   CKPT_ASSIGN_OR_RETURN(taken_->digest, DigestOf(*mine, taken_->progress, taken_->updates));
-  taken_->planning = std::async(std::launch::async, [this] { return Plan(*taken_); });
+  taken_->planning = trainer::BeginWork([this] { return Plan(*taken_); });
   return OkStatus();
 }
 
@@ -334,8 +330,8 @@ Status RunCheckpoints::BeginToWrite() {
         CKPT_RETURN_IF_ERROR(megatron::HideOldIterations(
             storage_, settings_.save,
             {.newest = iteration, .keep = settings_.keep_checkpoints, .not_counted = damaged}));
-        removing_ = std::async(std::launch::async,
-                               [this] { return megatron::RemoveHidden(storage_, settings_.save); });
+        removing_ =
+            trainer::BeginWork([this] { return megatron::RemoveHidden(storage_, settings_.save); });
         return OkStatus();
       }};
   if (format_.prove != nullptr) {

@@ -2,10 +2,12 @@
 
 #include <chrono>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "core/base/checked_math.h"
 #include "trainer/comm/agreement.h"
 #include "trainer/run/evaluation.h"
 #include "trainer/run/internal/bad_batch.h"
@@ -23,15 +25,19 @@ bool IsMultiple(std::int64_t step, std::int64_t interval) {
   return interval > 0 && step % interval == 0;
 }
 
+// The sample behind the last step's; the largest number if it is beyond.
+std::int64_t EndOfSamples(const LoopInput& input, const RunProgress& start) {
+  const std::int64_t steps = LastStep(input.settings, start.iteration) - start.iteration;
+  std::int64_t end = 0;
+  return CheckedAdd(start.consumed_samples, input.batches.SamplesOf(steps), &end)
+             ? end
+             : std::numeric_limits<std::int64_t>::max();
+}
+
 }  // namespace
 
 TrainLoop::TrainLoop(const LoopInput& input, const RunProgress& start)
-    : in_(input),
-      progress_(start),
-      ahead_(in_.batches,
-             start.consumed_samples +
-                 in_.batches.SamplesOf(LastStep(in_.settings, start.iteration) - start.iteration)) {
-}
+    : in_(input), progress_(start), ahead_(in_.batches, EndOfSamples(input, start)) {}
 
 Result<LoopEnd> TrainLoop::Run() {
   Result<LoopEnd> end = RunToEnd();

@@ -115,6 +115,9 @@ class RankTrainerImpl final : public RankTrainer {
   void SumExpertCounts();
   void UpdateExpertBias();
   [[nodiscard]] std::uint64_t PeakBytes() const;
+  // Into `logits`, and from there to the host. After an error, the queue may still use both.
+  Result<std::vector<float>> ComputeLogits(const HostMicroBatch& batch, const Tensor& logits,
+                                           std::int64_t& overflows);
   // Casts a tensor to float32 and copies it to the host. Blocks.
   Result<std::vector<float>> ReadFloats(const Tensor& tensor);
 
@@ -484,15 +487,23 @@ Result<std::vector<float>> RankTrainerImpl::Logits(const HostMicroBatch& batch) 
       const Buffer logits_memory,
       device_.Allocate(elems * ElementBytes(config_.precision.compute), MemoryUse::kOther));
   const Tensor logits(logits_memory.data(), config_.precision.compute, {tokens, vocab});
+  std::int64_t overflows = 0;
+  Result<std::vector<float>> values = ComputeLogits(batch, logits, overflows);
+  // After a failure the queue may still write here.
+  if (!values.ok()) (void)compute_->Synchronize();
+  if (values.ok() && overflows > 0) return RowsDoNotFit(config_);
+  return values;
+}
+
+Result<std::vector<float>> RankTrainerImpl::ComputeLogits(const HostMicroBatch& batch,
+                                                          const Tensor& logits,
+                                                          std::int64_t& overflows) {
   Begin({&batch, 1});
   CKPT_RETURN_IF_ERROR(
-      model_->Forward(*store_, step_->micro_batch(0), step_->losses(tokens), logits));
+      model_->Forward(*store_, step_->micro_batch(0), step_->losses(batch.num_tokens()), logits));
   clock_->Enter(StepPhase::kIdle);
-  std::int64_t overflows = 0;
   device_.CopyToHost(*compute_, step_->overflows(), &overflows);
-  CKPT_ASSIGN_OR_RETURN(std::vector<float> values, ReadFloats(logits));
-  if (overflows > 0) return RowsDoNotFit(config_);
-  return values;
+  return ReadFloats(logits);
 }
 
 Result<std::vector<float>> RankTrainerImpl::ReadGradient(const MainArrays& main) {

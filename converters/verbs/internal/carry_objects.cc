@@ -101,14 +101,15 @@ Result<bool> SaysNothing(const CheckpointSource& source, const ObjectEntry& attr
   return true;
 }
 
-// Whether the target has all tensors under their old names, and an entry of the mapping to which
-// the attribute at `place` belongs, where it stood.
-bool KeepsMapping(const EntryPath& place, const CheckpointIndex& index,
-                  const WeightsRequest& request) {
-  const auto is_new = [&](const TargetTensor& tensor) {
-    return index.FindTensor(tensor.key) == nullptr;
-  };
-  if (std::ranges::any_of(request.tensors, is_new)) return false;
+bool KeepsNames(const CheckpointIndex& index, const WeightsRequest& request) {
+  return std::ranges::all_of(request.tensors, [&](const TargetTensor& tensor) {
+    return index.FindTensor(tensor.key) != nullptr;
+  });
+}
+
+// Whether the target has an entry of the mapping to which the attribute at `place` belongs, where
+// it stood.
+bool KeepsMapping(const EntryPath& place, const WeightsRequest& request) {
   if (place.size() == 1) return true;
   const std::span<const PathStep> mapping = std::span(place).first(place.size() - 1);
   return std::ranges::any_of(request.paths, [&](const auto& entry) {
@@ -247,12 +248,13 @@ Status CarryAttributes(const Format& target, ModelSource& model, WeightsRequest&
   const std::vector<ObjectEntry> attributes = source.Attributes();
   if (attributes.empty()) return OkStatus();
   const EntryPaths places = source.Paths();
+  const bool keeps_names = KeepsNames(source.index(), request);
   for (const ObjectEntry& attribute : attributes) {
     const auto place = places.find(attribute.key);
     std::string why;
     if (!target.keeps_attributes) {
       why = fmt::format("{} keeps nothing beside the values of a mapping", target.name);
-    } else if (place == places.end() || !KeepsMapping(place->second, source.index(), request)) {
+    } else if (!keeps_names || place == places.end() || !KeepsMapping(place->second, request)) {
       why = "it tells of tensors where they stood under their old names";
     } else {
       CarriedObject carried = {.key = attribute.key};

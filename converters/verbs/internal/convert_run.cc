@@ -102,6 +102,29 @@ void LeaveFrozenOut(const TrainingState& state, const Format& target, TrainingRu
   }
 }
 
+// Groups without parameters are of use to a program that asks for as many as it stored. Where
+// parameters say which group they have, there is nothing to say it of these.
+void LeaveEmptyGroupsOut(const Format& target, TrainingRun& run,
+                         std::vector<LeftOutEntry>& left_out) {
+  if (target.run->names_frozen) return;
+  std::vector<bool> has_parameters(run.groups.size());
+  for (const auto& [name, group] : run.group_of) has_parameters[group] = true;
+  std::vector<std::size_t> position_of;  // parallel to the groups
+  std::vector<ParamGroup> remaining;
+  for (std::size_t g = 0; g < run.groups.size(); ++g) {
+    position_of.push_back(remaining.size());
+    if (has_parameters[g]) {
+      remaining.push_back(std::move(run.groups[g]));
+    } else {
+      left_out.push_back(
+          {fmt::format("group {} of the optimizer", g), 0,
+           fmt::format("it has no parameters, and {} has no place for it", target.name)});
+    }
+  }
+  for (auto& [name, group] : run.group_of) group = position_of[group];
+  run.groups = std::move(remaining);
+}
+
 // Where the format does not store groups.
 std::string LosesGroups(const Format& target) {
   return fmt::format("{} does not store which parameters belong to which group", target.name);
@@ -184,10 +207,7 @@ Status DescribeModel(const TrainingState& state, const ModelView& view, Training
   for (const auto& [name, value] : view.layout.choices) described[name] = value;
   CKPT_ASSIGN_OR_RETURN(ModelArgs of_model, MegatronArgs(described));
   NamedValues args = std::move(of_model.values);
-  for (auto& [name, value] : run.args) {
-    std::erase_if(args, [&, &said = name](const auto& arg) { return arg.first == said; });
-    args.emplace_back(name, std::move(value));
-  }
+  AddOrReplace(std::move(run.args), args);
   AddMissing(
       {{std::string(kIteration), run.iteration}, {std::string(kSamples), run.consumed_samples}},
       args);
@@ -251,6 +271,7 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
   run.groups = groups.groups();
   CKPT_RETURN_IF_ERROR(GroupParameters(state, groups, target, view, run));
   LeaveFrozenOut(state, target, run, left_out);
+  if (groups.are_all_named()) LeaveEmptyGroupsOut(target, run, left_out);
   run.others_by_decay = false;
   if (target.run->forget_groups != nullptr) {
     CKPT_RETURN_IF_ERROR(groups.are_all_named() ? CheckReadersTell(state, run, target, view)
@@ -292,19 +313,21 @@ NamedValues ArgsForWeights(const layout::Configuration& run, NamedValues of_targ
   };
   NamedValues args = std::move(of_target);
   std::erase_if(args, [](const auto& arg) { return arg.first.starts_with(kOwnPrefix); });
+  NamedValues of_run;
   for (const auto& [name, value] : run) {
     if (!IsPlain(name)) {
       left_out.push_back({"args." + name, 0, "not a plain value", true});
     } else if (!is_in(kOfTarget, name) && !is_in(kProgress, name) && !IsOwnFact(name)) {
-      std::erase_if(args, [&, &said = name](const auto& arg) { return arg.first == said; });
-      args.emplace_back(name, value);
+      of_run.emplace_back(name, value);
     }
   }
+  AddOrReplace(std::move(of_run), args);
   return args;
 }
 
-Result<std::vector<PickledEntry>> CarryObjects(const TrainingState& state, const RunFormat& target,
-                                               std::vector<LeftOutEntry>& left_out) {
+Result<std::vector<PickledEntry>> CarryObjectsOfRun(const TrainingState& state,
+                                                    const RunFormat& target,
+                                                    std::vector<LeftOutEntry>& left_out) {
   std::vector<PickledEntry> carried;
   const OpenedCheckpoint& checkpoint = *state.weights.checkpoint;
   if (!target.carries_objects || !IsStoredAs(checkpoint, target)) return carried;
@@ -331,10 +354,7 @@ Result<std::vector<PickledEntry>> CarryObjects(const TrainingState& state, const
 std::vector<LeftOutEntry> LeftOutOfRun(const TrainingState& state,
                                        std::vector<LeftOutEntry> left_out) {
   std::erase_if(left_out, [&](const LeftOutEntry& entry) {
-    return state.tensors.contains(entry.key) ||
-           std::ranges::any_of(state.objects, [&](const std::string& beginning) {
-             return entry.key.starts_with(beginning);
-           });
+    return state.tensors.contains(entry.key) || state.IsOfRun(entry.key);
   });
   for (const UnreadMember& member : state.unread) {
     left_out.push_back({member.where, member.bytes, "no part of a run that other formats have"});

@@ -47,8 +47,9 @@ void NameModules(const std::map<std::string, std::string>& chosen, TrainingRun& 
 
 // Objects that are no part of the run and go along to a target of the same form
 // (RunFormat::carries_objects): `left_out` has them no longer. Errors: those of reading an object.
-Result<std::vector<PickledEntry>> CarryObjects(const TrainingState& state, const RunFormat& target,
-                                               std::vector<LeftOutEntry>& left_out);
+Result<std::vector<PickledEntry>> CarryObjectsOfRun(const TrainingState& state,
+                                                    const RunFormat& target,
+                                                    std::vector<LeftOutEntry>& left_out);
 
 // Without what the conversion of `state` carries over.
 [[nodiscard]] std::vector<LeftOutEntry> LeftOutOfRun(const TrainingState& state,

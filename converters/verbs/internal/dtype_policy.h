@@ -2,6 +2,7 @@
 #ifndef CKPT_CONVERTERS_VERBS_INTERNAL_DTYPE_POLICY_H_
 #define CKPT_CONVERTERS_VERBS_INTERNAL_DTYPE_POLICY_H_
 
+#include <cstddef>
 #include <optional>
 #include <regex>
 #include <string>
@@ -20,6 +21,8 @@ inline constexpr char kDefaultKeepFp32[] =
 
 class DtypePolicy {
  public:
+  static constexpr std::size_t kMaxKeyBytes = 2048;  // that a regular expression of `Make` is for
+
   // `dtype`: nothing keeps every tensor's own. `keep_fp32`: a regular expression searched in target
   // keys; a float32 tensor that matches stays float32; empty means kDefaultKeepFp32.
   // Errors: kUsage (not a regular expression, not a type that casts exist for).

@@ -75,15 +75,19 @@ std::set<std::string_view> FirstWordsOfModel(const layout::SourceMatch& match,
 std::vector<std::string> GlobsBeside(const std::vector<std::string>& keys,
                                      const std::set<std::string_view>& of_model) {
   constexpr std::size_t kMaxGlobs = 4;
-  constexpr std::string_view kSpecial = R"(*?[\')";
+  const auto is_plain = [](std::string_view text) {
+    return text.find_first_of(R"(*?[\')") == text.npos;
+  };
   std::map<std::string_view, std::vector<std::string>> by_word;
   for (const std::string& key : keys) {
-    if (key.find_first_of(kSpecial) != key.npos || of_model.contains(FirstWord(key))) return {};
-    by_word[FirstWord(key)].push_back(key);
+    const std::string_view word = FirstWord(key);
+    if (!is_plain(word) || of_model.contains(word)) return {};
+    by_word[word].push_back(key);
   }
   std::vector<std::string> globs;
   for (const auto& [word, own] : by_word) {
-    globs.push_back(own.size() == 1 ? own.front() : fmt::format("{}*", word));
+    const bool is_one = own.size() == 1 && is_plain(own.front());
+    globs.push_back(is_one ? own.front() : fmt::format("{}*", word));
   }
   if (globs.size() > kMaxGlobs) globs.clear();
   return globs;

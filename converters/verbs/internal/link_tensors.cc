@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/counted.h"
-#include "core/exec/task_pool.h"
+#include "core/base/task_pool.h"
 #include "core/io/path.h"
 
 namespace ckpt {

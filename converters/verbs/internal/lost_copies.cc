@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "converters/verbs/comparison.h"
+#include "core/base/task_pool.h"
 #include "core/checkpoint/differing_copies.h"
-#include "core/exec/task_pool.h"
 
 namespace ckpt {
 namespace {

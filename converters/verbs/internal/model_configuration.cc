@@ -103,8 +103,8 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
         .File(model.checkpoint->path.string())
         .Actual(fmt::format("a {} checkpoint alone", model.checkpoint->format->name))
         .Hint(
-            "ckpt-convert, ckpt-inspect plan and diff take it from a directory with --hf-assets "
-            "DIR");
+            "copy the model's config.json into the checkpoint's directory; ckpt-convert, "
+            "ckpt-inspect plan and diff also take it from another one, with --hf-assets DIR");
   }
   DescribeForm(args, model.config);
   if (!options.model_type.empty()) model.config["model_type"] = options.model_type;

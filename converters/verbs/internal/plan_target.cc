@@ -113,12 +113,21 @@ ManifestOrigin DescribeOrigin(const ModelSource& model) {
   return origin;
 }
 
-// A regular expression that matches nothing is an error, because it is probably mistyped.
+// A regular expression that matches nothing is an error, because it is probably mistyped. The
+// library searches by calls within calls, one or more for each character.
 Status CheckKeepsSome(const std::string& keep_fp32, const DtypePolicy& dtypes,
                       const std::vector<TargetTensor>& tensors) {
+  if (keep_fp32.empty()) return OkStatus();
+  for (const TargetTensor& tensor : tensors) {
+    if (tensor.key.size() <= DtypePolicy::kMaxKeyBytes) continue;
+    return Error(ErrorKind::kUnsupported, "--keep-fp32 cannot search so long a key")
+        .Tensor(tensor.key.substr(0, DtypePolicy::kMaxKeyBytes))
+        .Expected(fmt::format("at most {} bytes", DtypePolicy::kMaxKeyBytes))
+        .Actual(fmt::format("{} bytes", tensor.key.size()));
+  }
   const bool keeps_some = std::ranges::any_of(
       tensors, [&](const TargetTensor& tensor) { return dtypes.Keeps(tensor.key, tensor.dtype); });
-  if (keep_fp32.empty() || keeps_some) return OkStatus();
+  if (keeps_some) return OkStatus();
   return Error(ErrorKind::kUsage, "--keep-fp32 matches no float32 tensor of the target")
       .Actual(Quote(keep_fp32))
       .Hint("it is a regular expression, searched in the names that ckpt-convert --plan prints");
@@ -238,7 +247,14 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
   CKPT_RETURN_IF_ERROR(AddOptimizer(state, form, prepared.to.forms, view));
   CKPT_ASSIGN_OR_RETURN(request.run, RunForTarget(state, form, view, prepared.model.left_out));
   NameModules(prepared.to.choices, request.run);
-  CKPT_ASSIGN_OR_RETURN(request.carried, CarryObjects(state, *form.run, prepared.model.left_out));
+  if (form.run->warn != nullptr) {
+    for (Problem& warning : form.run->warn(request.run, prepared.to.forms)) {
+      warning.file = prepared.model.checkpoint->path.string();
+      prepared.warnings.push_back(std::move(warning));
+    }
+  }
+  CKPT_ASSIGN_OR_RETURN(request.carried,
+                        CarryObjectsOfRun(state, *form.run, prepared.model.left_out));
   KeepCarriedPaths(prepared.model.source(), request);
   CKPT_RETURN_IF_ERROR(CarryAttributes(target, prepared.model, weights));
   weights.tensors = view.tensors;  // those of the optimizer, too

@@ -127,12 +127,15 @@ Result<std::unique_ptr<Journal>> Journal::Resume(Storage& storage, const Path& p
 Result<std::optional<std::string>> Journal::PlanHashOf(Storage& storage, const Path& path) {
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(path));
   if (stat.type == FileType::kMissing) return std::optional<std::string>();
-  CKPT_ASSIGN_OR_RETURN(const std::string content, ReadSmallFile(storage, path, kMaxJournalBytes));
-  const bool is_begun = content.size() >= kHeaderBytes && content.starts_with(kMagic);
-  std::string hash = is_begun ? content.substr(kMagic.size(), kHashDigits) : std::string();
+  CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file, storage.Open(path));
+  if (file->size_bytes() < kHeaderBytes) return std::optional<std::string>();
+  Bytes header(kHeaderBytes);
+  CKPT_RETURN_IF_ERROR(file->ReadAt(0, header));
+  const std::string_view text = AsText(header);
+  const std::string_view hash = text.substr(kMagic.size());
   // After a power failure, parts of a new file may be zeros.
-  if (!is_begun || hash.find('\0') != std::string::npos) return std::optional<std::string>();
-  return std::optional(std::move(hash));
+  const bool is_begun = text.starts_with(kMagic) && hash.find('\0') == std::string_view::npos;
+  return is_begun ? std::optional(std::string(hash)) : std::nullopt;
 }
 
 Status Journal::Append(const JournalRecord& record) {

@@ -15,18 +15,6 @@ bool KeepsItsSize(const FileStat& stat, const PlannedFile& file) {
 
 Result<std::unique_ptr<OutputFile>> PrepareOutput(Storage& storage, const PlannedFile& file) {
   CKPT_RETURN_IF_ERROR(storage.MakeDirectories(file.path.parent_path()));
-  CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(file.path));
-  CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> out,
-                        stat.type == FileType::kMissing ? storage.Create(file.path)
-                                                        : storage.OpenForUpdate(file.path));
-  if (!KeepsItsSize(stat, file)) CKPT_RETURN_IF_ERROR(out->Resize(file.size_bytes));
-  CKPT_RETURN_IF_ERROR(out->Close());
-  return std::make_unique<OutputFile>(storage, file.path, file.size_bytes);
-}
-
-Result<std::unique_ptr<OutputFile>> PrepareOutputForWorkers(Storage& storage,
-                                                            const PlannedFile& file) {
-  CKPT_RETURN_IF_ERROR(storage.MakeDirectories(file.path.parent_path()));
   Result<std::unique_ptr<WritableFile>> out = storage.Create(file.path);
   if (!out.ok() && out.status().kind() == ErrorKind::kAlreadyExists) {
     out = storage.OpenForUpdate(file.path);

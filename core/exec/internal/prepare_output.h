@@ -18,15 +18,12 @@ struct PlannedFile {
   bool is_compressed = false;
 };
 
-// All three give the file its whole size, except one that is compressed and was begun: a full disk
+// Both give the file its whole size, except one that is compressed and was begun: a full disk
 // shows before hours of work. Errors: those of Storage.
 
-// Makes the file, or takes over what an interrupted run left of it.
+// Makes the file, or takes over what an interrupted run left of it. Other workers may do the same
+// with the file at the same time, and may have filled parts of it.
 Result<std::unique_ptr<OutputFile>> PrepareOutput(Storage& storage, const PlannedFile& file);
-
-// Other workers do the same with the file at the same time, and may have filled parts of it.
-Result<std::unique_ptr<OutputFile>> PrepareOutputForWorkers(Storage& storage,
-                                                            const PlannedFile& file);
 
 // For a new directory. A process of a job that died may still run and continue to fill files of
 // these names: it must not find the files of this job, and this job must not use its files. Errors:

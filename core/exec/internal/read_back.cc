@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "core/base/hash.h"
+#include "core/base/task_pool.h"
 #include "core/base/units.h"
-#include "core/exec/task_pool.h"
 #include "core/io/checksummed_read.h"
 
 namespace ckpt {
@@ -122,17 +122,24 @@ Status ReadBackLiterals(const WrittenFiles& files, std::span<const WriteLiteral>
 }
 
 Status ReadBackFile(const ReadableFile& file, const ManifestFile& written) {
-  bool is_same = file.size_bytes() == written.size_bytes;
+  if (file.size_bytes() != written.size_bytes) {
+    return Error(ErrorKind::kValueMismatch, "the file read back is not what was written")
+        .File(file.name())
+        .Expected(fmt::format("{} bytes", written.size_bytes))
+        .Actual(fmt::format("{} bytes", file.size_bytes()));
+  }
   Bytes block;
-  for (std::size_t b = 0; is_same && b < written.block_crc32c.size(); ++b) {
+  for (std::size_t b = 0; b < written.block_crc32c.size(); ++b) {
     const std::uint64_t at = b * kManifestBlockBytes;
     block.resize(std::min(kManifestBlockBytes, written.size_bytes - at));
     CKPT_ASSIGN_OR_RETURN(const std::uint32_t crc32c, ReadAtWithCrc32c(file, at, block));
-    is_same = crc32c == written.block_crc32c[b];
+    if (crc32c == written.block_crc32c[b]) continue;
+    return Error(ErrorKind::kValueMismatch, "the file read back is not what was written")
+        .File(DescribeRange(file.name(), at, block.size()))
+        .Expected("crc32c " + Hex32(written.block_crc32c[b]))
+        .Actual("crc32c " + Hex32(crc32c));
   }
-  if (is_same) return OkStatus();
-  return Error(ErrorKind::kValueMismatch, "the file read back is not what was written")
-      .File(file.name());
+  return OkStatus();
 }
 
 Status WriteAndReadBack(const std::vector<Batch>& batches, std::size_t threads,

@@ -7,6 +7,7 @@
 
 #include "core/base/bytes.h"
 #include "core/io/checksummed_read.h"
+#include "core/manifest/manifest.h"
 #include "core/plan/plan_check.h"
 
 namespace ckpt {
@@ -68,7 +69,10 @@ Result<std::optional<PiecesByFile>> FindRecorded(Storage& storage, const Path& d
   std::optional<std::uint32_t> opened;
   std::shared_ptr<const ReadableFile> file;
   for (const auto& [file_id, piece] : record.pieces) {
-    if (file_id >= plan.files.size()) return std::optional<PiecesByFile>();
+    // A piece lies within a block: no run wrote a longer one.
+    if (file_id >= plan.files.size() || piece.length_bytes > kManifestBlockBytes) {
+      return std::optional<PiecesByFile>();
+    }
     if (opened != file_id) {
       CKPT_ASSIGN_OR_RETURN(file, storage.Open(directory / plan.files[file_id].name));
       opened = file_id;

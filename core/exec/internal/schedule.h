@@ -17,8 +17,8 @@ namespace ckpt {
 
 // A processor's cache holds a window from the read over its checksums to the write.
 inline constexpr std::uint64_t kMaxWindowBytes = kMiB;
-inline constexpr std::uint64_t kNumWindows =
-    4;  // of a thread: as read, as cast, and two to write it
+// Of a thread: as read, as cast, and two to write it.
+inline constexpr std::uint64_t kNumWindows = 4;
 
 // Positions in the plan's tensors: one thread writes these one after the other.
 using Batch = std::vector<std::size_t>;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <iterator>
 #include <utility>
 
+#include "core/base/thrown.h"
 #include "core/manifest/manifest.h"
 
 namespace ckpt {
@@ -28,8 +30,9 @@ SharedBlocks::Block& SharedBlocks::Reserve(const Name& name) {
   if (free != blocks_.rend()) {
     std::rotate(blocks_.begin(), std::prev(free.base()), free.base());
   } else {
-    blocks_.insert(blocks_.begin(), std::make_unique<Block>());
-    blocks_.front()->bytes = std::make_unique_for_overwrite<std::byte[]>(kManifestBlockBytes);
+    auto fresh = std::make_unique<Block>();
+    fresh->bytes = std::make_unique_for_overwrite<std::byte[]>(kManifestBlockBytes);
+    blocks_.insert(blocks_.begin(), std::move(fresh));
   }
   Block& block = *blocks_.front();
   block.name = name;
@@ -54,19 +57,30 @@ Result<bool> SharedBlocks::CopyPart(const Name& name, const Source& source,
     ++block->users;
   }
   Status read;
-  if (!is_here) read = source.read({block->bytes.get(), source.size_bytes});
-  if (read.ok()) std::memcpy(out.data(), block->bytes.get() + skipped_bytes, out.size());
-
-  const MutexLock lock(mutex_);
-  --block->users;
+  std::exception_ptr thrown;
   if (!is_here) {
-    block->is_here = read.ok();
-    block->left_bytes = source.size_bytes;
-    if (!read.ok()) *block = {.name = {}, .bytes = std::move(block->bytes)};
-    was_read_.notify_all();
+    try {
+      read = source.read({block->bytes.get(), source.size_bytes});
+    } catch (const std::exception&) {
+      thrown = std::current_exception();
+    }
   }
-  CKPT_RETURN_IF_ERROR(read);
-  block->left_bytes -= std::min<std::uint64_t>(block->left_bytes, out.size());
+  const bool is_read = thrown == nullptr && read.ok();
+  if (is_read) std::memcpy(out.data(), block->bytes.get() + skipped_bytes, out.size());
+  {
+    const MutexLock lock(mutex_);
+    --block->users;
+    if (!is_here) {
+      block->is_here = is_read;
+      block->left_bytes = source.size_bytes;
+      if (!is_read) *block = {.name = {}, .bytes = std::move(block->bytes)};
+      was_read_.notify_all();
+    }
+    if (is_read) block->left_bytes -= std::min<std::uint64_t>(block->left_bytes, out.size());
+  }
+  // To make the error takes memory, which may have run out: by now no thread waits for the block.
+  if (thrown != nullptr) return ThrownError(thrown);
+  CKPT_RETURN_IF_ERROR(std::move(read));
   return true;
 }
 

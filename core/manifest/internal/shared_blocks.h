@@ -47,7 +47,8 @@ class SharedBlocks {
 
   // Copies bytes of a block, from `skipped_bytes` on, to `out`. If the block is not here, it is
   // read; threads that need it meanwhile wait for it. Returns false if it is not here and was
-  // checked before: then nothing is copied. Errors: those of `source.read`.
+  // checked before: then nothing is copied. Errors: those of `source.read`; if it throws, kSystem
+  // (no memory) or kInternal. Threads that waited for a read that failed read the block themselves.
   Result<bool> CopyPart(const Name& name, const Source& source, std::uint64_t skipped_bytes,
                         MutableByteSpan out) CKPT_EXCLUDES(mutex_);
 

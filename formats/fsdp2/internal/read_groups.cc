@@ -17,6 +17,7 @@
 #include "core/json/json_reader.h"
 #include "core/training/run_settings.h"
 #include "formats/fsdp2/internal/run_keys.h"
+#include "formats/megatron/distinct_groups.h"
 #include "formats/megatron/object_fields.h"
 #include "formats/megatron/stored_settings.h"
 
@@ -140,6 +141,7 @@ Result<Groups> ReadFlat(const CheckpointSource& source, const std::string& base,
     for (const std::string& name : names) rest_of[name] = g;
   }
   Groups all;
+  megatron::DistinctGroups distinct;
   std::vector<std::size_t> position_of;
   for (const std::string& parameter : parameters) {
     const std::string prefix = fmt::format("{}{}.", base, parameter);
@@ -148,12 +150,11 @@ Result<Groups> ReadFlat(const CheckpointSource& source, const std::string& base,
     CKPT_ASSIGN_OR_RETURN(
         const ParamGroup group,
         ReadGroup(source, prefix, has_rest ? OwnPrefix(std::to_string(rest->second)) : "", into));
-    const auto found = std::ranges::find(all.groups, group);
-    all.group_of.emplace_back(parameter, static_cast<std::size_t>(found - all.groups.begin()));
-    if (found != all.groups.end()) continue;
-    all.groups.push_back(group);
-    position_of.push_back(has_rest ? rest->second : 0);
+    const std::size_t position = distinct.Add(group);
+    all.group_of.emplace_back(parameter, position);
+    if (position == position_of.size()) position_of.push_back(has_rest ? rest->second : 0);
   }
+  all.groups = distinct.groups();
   Order(position_of, all);
   return all;
 }

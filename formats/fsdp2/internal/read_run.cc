@@ -197,6 +197,28 @@ void WarnOfDecay(StoredRun& stored) {
   stored.assumptions.push_back(std::move(warning));
 }
 
+// How often the optimizer updated, where no parameter counts: what a run of ours stores, or for
+// SGD 0, since it computes the first update as any other if its momentum is there.
+Result<std::int64_t> UpdatesBesideState(const CheckpointSource& source, StoredRun& stored) {
+  const std::string key = fmt::format("{}{}", kRunState, kUpdates);
+  if (source.index().FindObject(key) != nullptr) return ReadStoredInteger(source, key);
+  const auto lacks_momentum = [&](const ParamGroup& group) {
+    return !group.sgd || (group.sgd->momentum != 0 && stored.moments.empty());
+  };
+  if (std::ranges::any_of(stored.run.groups, lacks_momentum)) {
+    return Error(ErrorKind::kMissing,
+                 "nothing says how often the optimizer has updated: its own state does not count")
+        .Expected(key)
+        .Hint(kTakeWeightsAlone);
+  }
+  Problem warning = Warning(ErrorKind::kMissing,
+                            "nothing says how often the optimizer has updated: its own state does "
+                            "not count");
+  warning.hint = "updates and iterations count from 0";
+  stored.assumptions.push_back(std::move(warning));
+  return 0;
+}
+
 // The only optimizer of the checkpoint: of those that keep something, if any do.
 Result<std::string> FindOptimizer(const CheckpointIndex& index) {
   std::set<std::string> optimizers = OptimizersIn(index);
@@ -280,18 +302,11 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   TrainingRun& run = stored.run;
   CKPT_ASSIGN_OR_RETURN(Groups groups, ReadGroups(source, optimizer, stored));
   CKPT_ASSIGN_OR_RETURN(const std::optional<std::int64_t> counted, ReadSteps(source, state));
+  run.groups = groups.groups;
   std::int64_t updates = counted.value_or(0);
   if (!counted) {
-    const std::string key = fmt::format("{}{}", kRunState, kUpdates);
-    if (source.index().FindObject(key) == nullptr) {
-      return Error(ErrorKind::kMissing,
-                   "nothing says how often the optimizer has updated: its own state does not count")
-          .Expected(key)
-          .Hint(kTakeWeightsAlone);
-    }
-    CKPT_ASSIGN_OR_RETURN(updates, ReadStoredInteger(source, key));
+    CKPT_ASSIGN_OR_RETURN(updates, UpdatesBesideState(source, stored));
   }
-  run.groups = groups.groups;
   for (ParamGroup& group : run.groups) group.step = updates;
   const std::set<std::string> trained = TrainedIn(state);
   for (auto& parameter : groups.group_of) {

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 
+#include "core/base/text_number.h"
+
 namespace ckpt::fsdp2 {
 namespace {
 
@@ -36,7 +38,7 @@ std::optional<OptimizerKey> ParseBehind(std::string_view key, std::size_t at,
 }  // namespace
 
 bool IsNumber(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+  return !text.empty() && std::ranges::all_of(text, &IsDigit);
 }
 
 std::optional<OptimizerKey> ParseOptimizerKey(std::string_view key) {

@@ -20,6 +20,7 @@
 #include "core/training/stored_values.h"
 #include "formats/fsdp_dtensor/internal/run_keys.h"
 #include "formats/megatron/bridge_files.h"
+#include "formats/megatron/distinct_groups.h"
 #include "formats/megatron/object_fields.h"
 #include "formats/megatron/schedule.h"
 #include "formats/megatron/stored_settings.h"
@@ -58,8 +59,10 @@ Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& 
 // those that decay come first, as in Megatron-Core and in most programs.
 Status OrderGroups(const std::map<std::string, std::size_t>& positions, TrainingRun& run) {
   std::vector<std::size_t> order;
+  std::vector<bool> is_placed(run.groups.size());
   const auto add = [&](std::size_t group) {
-    if (std::ranges::find(order, group) == order.end()) order.push_back(group);
+    if (!is_placed[group]) order.push_back(group);
+    is_placed[group] = true;
   };
   if (const layout::Value* const said = FindArg(run, kGroupOrder)) {
     if (said->AsList() == nullptr) {
@@ -101,7 +104,7 @@ Status ReadSettings(const CheckpointSource& source, bool is_sgd, StoredRun& into
   if (progress.Has(kOperations)) into.said.emplace(kOperations);
   const std::int64_t updates = run.finished_updates();
   std::map<std::string, std::size_t> positions;
-  run.groups.clear();
+  megatron::DistinctGroups distinct;
   for (const ObjectEntry& object : source.index().objects()) {
     const auto name = ParameterIn(object.key, kGroupMeta, kStepSuffix);
     if (!name) continue;
@@ -109,10 +112,9 @@ Status ReadSettings(const CheckpointSource& source, bool is_sgd, StoredRun& into
     CKPT_ASSIGN_OR_RETURN(ParamGroup group, ReadGroup(source, prefix, into));
     group.step = updates;
     if (is_sgd && !group.sgd) group.sgd = megatron::SgdOf({run.args.begin(), run.args.end()});
-    const auto found = std::ranges::find(run.groups, group);
-    positions[*name] = static_cast<std::size_t>(found - run.groups.begin());
-    if (found == run.groups.end()) run.groups.push_back(group);
+    positions[*name] = distinct.Add(group);
   }
+  run.groups = distinct.groups();
   for (auto& [name, position] : run.group_of) position = positions.at(name);
   CKPT_RETURN_IF_ERROR(OrderGroups(positions, run));
   megatron::SettleDecoupling(into);
@@ -261,17 +263,20 @@ Result<OptimizerTensors> FindTensors(const CheckpointIndex& index) {
   return found;
 }
 
+Status CheckMomentDtype(const std::string& key, DType dtype) {
+  if (dtype != DType::kFloat16 && ElementBytes(dtype) > 1) return OkStatus();
+  return Error(ErrorKind::kUnsupported,
+               "Transformer Engine divides such moments by a factor that is not stored")
+      .Tensor(key)
+      .Expected("float32 or bfloat16")
+      .Actual(std::string(DTypeName(dtype)))
+      .Hint(std::string(kTakeWeightsAlone));
+}
+
 Status CheckNeedNoFactor(const CheckpointIndex& index, const OptimizerTensors& tensors) {
   for (const StoredMoment& moment : tensors.moments) {
     for (const auto& [key, weight] : moment.weight_of) {
-      const DType dtype = index.FindTensor(key)->dtype;
-      if (dtype != DType::kFloat16 && ElementBytes(dtype) > 1) continue;
-      return Error(ErrorKind::kUnsupported,
-                   "Transformer Engine divides such moments by a factor that is not stored")
-          .Tensor(key)
-          .Expected("float32 or bfloat16")
-          .Actual(std::string(DTypeName(dtype)))
-          .Hint(std::string(kTakeWeightsAlone));
+      CKPT_RETURN_IF_ERROR(CheckMomentDtype(key, index.FindTensor(key)->dtype));
     }
   }
   return OkStatus();

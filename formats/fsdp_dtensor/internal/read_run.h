@@ -23,7 +23,9 @@ Result<layout::Configuration> ReadArgs(const CheckpointSource& source);
 Result<OptimizerTensors> FindTensors(const CheckpointIndex& index);
 
 // Transformer Engine's optimizer keeps moments of float16 and of 8 bits divided by a factor, which
-// Megatron-FSDP does not store. Errors: kUnsupported. REQUIRES: `tensors` is of `index`.
+// Megatron-FSDP does not store: they are neither read nor written. Errors: kUnsupported.
+Status CheckMomentDtype(const std::string& key, DType dtype);
+// Of all moments. REQUIRES: `tensors` is of `index`.
 Status CheckNeedNoFactor(const CheckpointIndex& index, const OptimizerTensors& tensors);
 
 // Progress, arguments and optimizer of the run. Nothing that the optimizer keeps is read.

@@ -11,6 +11,7 @@
 #include "formats/dcp/run_options.h"
 #include "formats/dcp/writer.h"
 #include "formats/format.h"
+#include "formats/fsdp_dtensor/internal/read_run.h"
 #include "formats/fsdp_dtensor/internal/run_objects.h"
 #include "formats/megatron/bridge_files.h"
 #include "formats/megatron/plain_pickle.h"
@@ -54,7 +55,11 @@ Result<RunEntries> EntriesOfRun(RunRequest& request) {
   RunEntries entries{.tensors = std::move(request.tensors), .objects = RunObjects(request.run)};
   // A trainer brings its own.
   std::set<std::string_view> keys;
-  for (const TargetTensor& tensor : entries.tensors) keys.insert(tensor.key);
+  for (const TargetTensor& tensor : entries.tensors) {
+    keys.insert(tensor.key);
+    if (!tensor.key.starts_with(kOptimizerState)) continue;
+    CKPT_RETURN_IF_ERROR(CheckMomentDtype(tensor.key, tensor.dtype));
+  }
   for (MemoryTensor& tensor : RunTensors(request.run)) {
     if (!keys.contains(tensor.key)) entries.known_tensors.push_back(std::move(tensor));
   }

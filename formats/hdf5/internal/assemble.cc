@@ -10,6 +10,7 @@
 
 #include "core/base/endian.h"
 #include "core/base/quote.h"
+#include "core/base/units.h"
 #include "core/base/warning.h"
 #include "formats/hdf5/internal/held_path.h"
 #include "formats/hdf5/internal/links.h"
@@ -20,6 +21,7 @@ namespace ckpt::hdf5 {
 namespace {
 
 constexpr int kMaxGroupDepth = 64;
+constexpr std::uint64_t kMaxKeyBytes = 256 * kMiB;  // of all of them
 
 // Of an attribute that this program writes; nothing if it is another value.
 std::optional<std::int64_t> IntegerOf(const Attribute& attribute) {
@@ -120,7 +122,7 @@ class Assembler {
         CKPT_RETURN_IF_ERROR(TakeChecksum(*main_.file, attributes, set));
         const bool is_text = set.type.kind == TypeKind::kText && set.shape.empty() &&
                              set.segments.size() == 1 && set.segments[0].file.empty();
-        if (!is_text) return main_.file->Bad(header.at, "the account of the origin is no text");
+        if (!is_text) return main_.file->Bad(header.at, "the account of the origin is not a text");
         result_.origin = set.segments[0];
         result_.origin_checksum = set.checksum;
         continue;
@@ -150,9 +152,18 @@ class Assembler {
                           result_.is_ours ? ReadOurLinks(header) : ReadLinks(file, header));
     for (const Link& link : links) {
       const std::string inner = path.empty() ? link.name : path + "/" + link.name;
+      CKPT_RETURN_IF_ERROR(CountKey(inner));
       CKPT_RETURN_IF_ERROR(AddLink(link, inner, depth));
     }
     return OkStatus();
+  }
+
+  // Names of groups are in the keys of all that is below them.
+  Status CountKey(const std::string& key) {
+    key_bytes_ += key.size();
+    if (key_bytes_ <= kMaxKeyBytes) return OkStatus();
+    return Error(ErrorKind::kResource, "the names in the file are longer than can be listed")
+        .File(path_);
   }
 
   Status AddLink(const Link& link, const std::string& path, int depth) {
@@ -227,6 +238,11 @@ class Assembler {
     }
     CKPT_ASSIGN_OR_RETURN(std::vector<Piece> pieces, finder_.Find(main_, set));
     builder_.AddTensor(key, dtype, set.shape);
+    if (set.type.is_enum) {
+      builder_.AddProblem(Warning(ErrorKind::kUnsupported,
+                                  "an enumeration is read as numbers, without their names", path_,
+                                  key));
+    }
     for (Piece& piece : pieces) {
       const FileId in = piece.file == main_.name ? own_ : builder_.AddFile(piece.file);
       builder_.AddChunk(piece.box, in, builder_.AddEncoding(piece.form.CodingName()),
@@ -242,8 +258,11 @@ class Assembler {
     const Attribute* const attribute = FindAttribute(attributes, name);
     if (attribute == nullptr) return std::string(otherwise);
     CKPT_ASSIGN_OR_RETURN(std::optional<std::string> text, TextOf(*main_.file, *attribute));
-    if (text) return *std::move(text);
-    return main_.file->Bad(attribute->at, fmt::format("the attribute {} is no text", name));
+    if (text) {
+      CKPT_RETURN_IF_ERROR(main_.file->Charge(text->size()));
+      return *std::move(text);
+    }
+    return main_.file->Bad(attribute->at, fmt::format("the attribute {} is not a text", name));
   }
 
   // A data set that is no tensor: texts, compounds.
@@ -283,6 +302,7 @@ class Assembler {
     CKPT_ASSIGN_OR_RETURN(FoundAttributes attributes, ReadEachAttribute(*main_.file, header));
     for (UnreadAttribute& unread : attributes.unread) {
       const std::string key = key_of(unread.name);
+      CKPT_RETURN_IF_ERROR(CountKey(key));
       if (unread.name.empty()) {
         CKPT_RETURN_IF_ERROR(Contain(std::move(unread.why), key));
         continue;
@@ -301,6 +321,7 @@ class Assembler {
                     key_of(attribute.name)));
         continue;
       }
+      CKPT_RETURN_IF_ERROR(CountKey(key_of(attribute.name)));
       CKPT_ASSIGN_OR_RETURN(const std::uint64_t offset, main_.file->OffsetInFile(attribute.at));
       ObjectEntry entry{.key = key_of(attribute.name),
                         .file = own_,
@@ -345,6 +366,7 @@ class Assembler {
   // Of a file of another program: keys that are in use, and attributes that have none yet.
   std::set<std::string> keys_;
   std::vector<WaitingAttribute> attributes_;
+  std::uint64_t key_bytes_ = 0;
 };
 
 }  // namespace

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/base/checked_math.h"
 #include "core/base/endian.h"
+#include "core/base/hash.h"
+#include "core/base/quote.h"
 #include "core/base/units.h"
 #include "core/json/json_writer.h"
 #include "core/tensor/cast.h"
@@ -92,7 +96,10 @@ Status AddDenseAttributes(StructureFile& file, const Message& message, FoundAttr
 Result<std::string> ElementText(StructureFile& file, const Attribute& attribute, ByteSpan element) {
   if (attribute.type.kind == TypeKind::kText) {
     const std::string_view text = AsText(element);
-    return std::string(text.substr(0, text.find('\0')));
+    const TextEnd end = attribute.type.text_end;
+    if (end == TextEnd::kFirstNul) return std::string(text.substr(0, text.find('\0')));
+    const char padding = end == TextEnd::kLastNuls ? '\0' : ' ';
+    return std::string(text.substr(0, text.find_last_not_of(padding) + 1));
   }
   FieldReader fields(element, attribute.at);
   const std::uint32_t length = fields.U32();
@@ -196,12 +203,13 @@ class Renderer {
       object.type = "HDF5." + type.name;
       json_.BeginObject().Key("$opaque").Text(object.type).End();
     } else {
-      object.type = !attribute_.space.shape.empty() ? "list"
-                    : IsText(type)                  ? "str"
-                    : type.dtype == DType::kBool    ? "bool"
-                    : IsInteger(type.dtype)         ? "int"
-                                                    : "float";
+      type_ = !attribute_.space.shape.empty() ? "list"
+              : IsText(type)                  ? "str"
+              : type.dtype == DType::kBool    ? "bool"
+              : IsInteger(type.dtype)         ? "int"
+                                              : "float";
       CKPT_RETURN_IF_ERROR(Write(0));
+      object.type = type_;
     }
     object.json = json_.Take();
     return object;
@@ -210,6 +218,8 @@ class Renderer {
  private:
   Status Write(std::size_t dim) {
     if (dim == attribute_.space.shape.size()) return WriteElement();
+    // An array without elements may have any number of empty ones.
+    CKPT_RETURN_IF_ERROR(Count(2));
     json_.BeginArray();
     for (std::int64_t i = 0; i < attribute_.space.shape[dim]; ++i) {
       CKPT_RETURN_IF_ERROR(Write(dim + 1));
@@ -226,17 +236,28 @@ class Renderer {
       return OkStatus();
     }
     CKPT_ASSIGN_OR_RETURN(const std::string text, ElementText(file_, attribute_, element));
-    written_ += text.size();
-    if (written_ > kMaxRenderedBytes) {
-      return Error(ErrorKind::kResource, "the text of an attribute is too long");
+    CKPT_RETURN_IF_ERROR(Count(text.size()));
+    if (IsUtf8(text)) {
+      json_.Text(text);
+    } else {
+      // Older files have other character sets, of which nothing says which.
+      if (attribute_.space.shape.empty()) type_ = "bytes";
+      json_.BeginObject().Key("$bytes").Text(HexOf(AsBytes(text))).End();
     }
-    json_.Text(text);
     return OkStatus();
+  }
+
+  // Before so many bytes are written.
+  Status Count(std::uint64_t num_bytes) {
+    written_ += num_bytes;
+    if (written_ <= kMaxRenderedBytes) return OkStatus();
+    return Error(ErrorKind::kResource, "the text of an attribute is too long");
   }
 
   StructureFile& file_;
   const Attribute& attribute_;
   JsonWriter json_;
+  std::string_view type_;
   std::uint64_t next_ = 0;
   std::uint64_t written_ = 0;
 };

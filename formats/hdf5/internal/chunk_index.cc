@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "core/base/checked_math.h"
 #include "formats/hdf5/internal/format_numbers.h"
 
@@ -83,6 +85,7 @@ class IndexReader {
       is_partial = is_partial || size > set_.shape[d] - offset;
     }
     if (!is_shown) return OkStatus();
+    if (chunks_.size() == kMaxChunks) return TooManyChunks();
     if (layout_.keeps_partial_chunks && is_partial) chunk.skipped = all;
     chunk.skipped &= all;
     if (chunk.skipped == all && size_bytes != chunk_bytes_) {
@@ -264,6 +267,11 @@ Result<std::uint64_t> BytesOfChunk(const DataSet& set) {
         .Actual(FormatDims(set.chunked->chunk));
   }
   return bytes;
+}
+
+Status TooManyChunks() {
+  return Error(ErrorKind::kResource, "the data sets of the file have too many chunks")
+      .Expected(fmt::format("at most {}", kMaxChunks));
 }
 
 Result<std::vector<StoredChunk>> ReadChunkIndex(StructureFile& file, const DataSet& set) {

@@ -12,6 +12,9 @@
 
 namespace ckpt::hdf5 {
 
+// Of a data set, and of all data sets of a file: a terabyte in chunks of 256 KiB.
+inline constexpr std::uint64_t kMaxChunks = std::uint64_t{1} << 22;
+
 struct StoredChunk {
   Dims offsets;  // of its first element
   std::uint64_t at = 0;
@@ -26,6 +29,9 @@ struct StoredChunk {
 // Errors: kBadMetadata (also for a chunk that lies off the grid, or where the data set cannot
 // grow), kUnsupported (an index of a kind that is not read), kResource.
 Result<std::vector<StoredChunk>> ReadChunkIndex(StructureFile& file, const DataSet& set);
+
+// kResource: there are more than kMaxChunks.
+[[nodiscard]] Status TooManyChunks();
 
 // Bytes of a chunk that is not filtered. Errors: kResource.
 Result<std::uint64_t> BytesOfChunk(const DataSet& set);

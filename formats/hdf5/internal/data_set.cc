@@ -176,6 +176,7 @@ Status ParseFill(const StructureFile& file, const Message& message, DataSet& set
 }
 
 Status ParseExternalFiles(StructureFile& file, const Message& message, DataSet& set) {
+  constexpr std::uint64_t kMaxPathBytes = 4096;  // Linux opens no file of a longer path
   FieldReader fields = message.fields();
   fields.Skip(6);
   const std::uint16_t count = fields.U16();
@@ -183,7 +184,7 @@ Status ParseExternalFiles(StructureFile& file, const Message& message, DataSet& 
   set.segments.clear();
   for (std::uint16_t s = 0; s < count; ++s) {
     Segment segment;
-    CKPT_ASSIGN_OR_RETURN(segment.file, heap.NameAt(file, fields.U64()));
+    CKPT_ASSIGN_OR_RETURN(segment.file, heap.NameAt(file, fields.U64(), kMaxPathBytes));
     segment.offset_bytes = fields.U64();
     segment.size_bytes = fields.U64();
     if (segment.file.empty()) return file.Bad(message.at, "an external file without a name");

@@ -92,7 +92,7 @@ class Parser {
         ParseFloat(head, type);
         break;
       case kString:
-        type.kind = TypeKind::kText;
+        ParseText(head, type);
         break;
       case kTime:
         fields_.Skip(2);
@@ -233,6 +233,14 @@ class Parser {
                                                  : DType::kComplex128;
   }
 
+  // Its padding may be of a version that is not known here: then what it is, nobody can say.
+  static void ParseText(const Head& head, Datatype& type) {
+    const std::uint32_t padding = head.bits & 0x0f;
+    if (padding > static_cast<std::uint32_t>(TextEnd::kLastSpaces)) return;
+    type.kind = TypeKind::kText;
+    type.text_end = static_cast<TextEnd>(padding);
+  }
+
   // FALSE and TRUE in one byte, as h5py stores bools; of any other enum the numbers.
   Status ParseEnum(const Head& head, int depth, Datatype& type) {
     CKPT_ASSIGN_OR_RETURN(const Datatype base, Parse(depth + 1));
@@ -250,6 +258,7 @@ class Parser {
                          names[1] == "TRUE" && values[0] == std::byte{0} &&
                          values[1] == std::byte{1};
     if (is_bool) type.dtype = DType::kBool;
+    type.is_enum = !is_bool;
     return OkStatus();
   }
 

@@ -77,7 +77,8 @@ Result<std::string> ReadText(const LibraryFile& file, const Handle& set, const s
   if (!attribute.ok()) return fail();
   const Handle type(H5Aget_type(attribute.id()));
   if (H5Tget_class(type.id()) != H5T_STRING) {
-    return LibraryFinds(ErrorKind::kDtypeMismatch, file, "an attribute that is no text: " + name);
+    return LibraryFinds(ErrorKind::kDtypeMismatch, file,
+                        "an attribute that is not a text: " + name);
   }
   if (H5Tis_variable_str(type.id()) > 0) {
     char* text = nullptr;

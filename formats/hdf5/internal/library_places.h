@@ -15,8 +15,8 @@
 #include "core/checkpoint/source.h"
 #include "core/checkpoint/write_plan.h"
 #include "core/tensor/shape.h"
+#include "formats/hdf5/internal/data_files.h"
 #include "formats/hdf5/internal/library.h"
-#include "formats/hdf5/internal/pieces.h"
 
 namespace ckpt::hdf5 {
 

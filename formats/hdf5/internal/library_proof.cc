@@ -16,13 +16,13 @@
 
 #include "core/base/quote.h"
 #include "core/io/range_crc.h"
+#include "formats/hdf5/internal/data_files.h"
 #include "formats/hdf5/internal/held_path.h"
 #include "formats/hdf5/internal/library.h"
 #include "formats/hdf5/internal/library_contents.h"
 #include "formats/hdf5/internal/library_places.h"
 #include "formats/hdf5/internal/library_type.h"
 #include "formats/hdf5/internal/names.h"
-#include "formats/hdf5/internal/pieces.h"
 #include "formats/hdf5/internal/source.h"
 
 namespace ckpt::hdf5 {
@@ -174,7 +174,7 @@ class Prover {
                                          {kNumbersAttribute, kCrc32Attribute}));
     const Handle type(H5Dget_type(set.id()));
     if (H5Tget_class(type.id()) != H5T_STRING || H5Tis_variable_str(type.id()) != 0) {
-      return LibraryFinds(ErrorKind::kDtypeMismatch, *main_, "an object that is no text")
+      return LibraryFinds(ErrorKind::kDtypeMismatch, *main_, "an object that is not a text")
           .Actual(DescribeType(type.id()));
     }
     const haddr_t offset = H5Dget_offset(set.id());

@@ -147,7 +147,9 @@ class LinkReader {
     FieldReader fields(body, at + kHeadBytes);
     for (std::uint16_t e = 0; e < count; ++e) {
       Link link;
-      CKPT_ASSIGN_OR_RETURN(link.name, heap.NameAt(file_, fields.U64()));
+      CKPT_ASSIGN_OR_RETURN(link.name, heap.NameAt(file_, fields.U64(), file_.size_bytes()));
+      // Links may share a name, or the end of one.
+      CKPT_RETURN_IF_ERROR(file_.Charge(link.name.size()));
       link.at = fields.U64();
       if (fields.U32() == kSoftLink) link.kind = LinkKind::kSoft;
       fields.Skip(20);

@@ -1,5 +1,7 @@
 #include "formats/hdf5/internal/local_heap.h"
 
+#include <algorithm>
+
 namespace ckpt::hdf5 {
 
 Result<LocalHeap> LocalHeap::Open(StructureFile& file, std::uint64_t at) {
@@ -15,9 +17,11 @@ Result<LocalHeap> LocalHeap::Open(StructureFile& file, std::uint64_t at) {
   return heap;
 }
 
-Result<std::string> LocalHeap::NameAt(const StructureFile& file, std::uint64_t offset) const {
+Result<std::string> LocalHeap::NameAt(const StructureFile& file, std::uint64_t offset,
+                                      std::uint64_t max_bytes) const {
   if (offset >= data_->size()) return file.Bad(at_, "a name lies outside its heap");
-  FieldReader fields(ByteSpan(*data_).subspan(offset), at_ + offset);
+  const ByteSpan rest = ByteSpan(*data_).subspan(offset);
+  FieldReader fields(rest.first(std::min<std::uint64_t>(rest.size(), max_bytes + 1)), at_ + offset);
   const std::string name(fields.TextToNul());
   if (!fields.ok()) return file.Bad(at_ + offset, "a name has no end");
   return name;

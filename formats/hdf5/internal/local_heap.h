@@ -16,8 +16,9 @@ class LocalHeap {
  public:
   // Errors: kBadMetadata, those of StructureFile::Read.
   static Result<LocalHeap> Open(StructureFile& file, std::uint64_t at);
-  // Errors: kBadMetadata (no name begins there).
-  [[nodiscard]] Result<std::string> NameAt(const StructureFile& file, std::uint64_t offset) const;
+  // Errors: kBadMetadata (no name of at most `max_bytes` begins there).
+  [[nodiscard]] Result<std::string> NameAt(const StructureFile& file, std::uint64_t offset,
+                                           std::uint64_t max_bytes) const;
 
  private:
   std::shared_ptr<const Bytes> data_;

@@ -1,12 +1,9 @@
 #include "formats/hdf5/internal/pieces.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <optional>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "core/base/checked_math.h"
 #include "core/base/quote.h"
@@ -21,17 +18,13 @@
 namespace ckpt::hdf5 {
 namespace {
 
-// A terabyte in chunks of 256 KiB.
-constexpr std::uint64_t kMaxPieces = std::uint64_t{1} << 22;
+constexpr std::uint64_t kMaxPieces = kMaxChunks;
 // Boxes that are looked at to find the gaps between the parts of virtual data sets: a few a part,
 // in any honest order.
 constexpr std::uint64_t kMaxCuts = 16 * kMaxPieces;
 // Elements that were never written take no bytes: a small file must not announce terabytes of them.
 constexpr std::uint64_t kFilledPerByte = 16;
 constexpr std::uint64_t kFilledBytes = 64 * kMiB;
-
-constexpr std::array<std::string_view, 9> kWeightExtensions = {
-    ".safetensors", ".distcp", ".pt", ".pth", ".bin", ".ckpt", ".h5", ".hdf5", ".mat"};
 
 // The part of a piece that lies in `box`, which is inside the piece's own, still in its place.
 Piece CutPiece(const Piece& piece, const Box& box, std::uint64_t element_bytes) {
@@ -110,41 +103,6 @@ std::string PieceForm::CodingName() const {
   return coding == Coding::kRaw ? "raw" : "fill";
 }
 
-bool IsNamedAsWeights(const Path& file) {
-  return std::ranges::find(kWeightExtensions, file.extension().string()) != kWeightExtensions.end();
-}
-
-std::string NamesOfWeights() { return fmt::format("{}", fmt::join(kWeightExtensions, ", ")); }
-
-DataFiles::DataFiles(Storage& storage, const Path& hdf5_file)
-    : storage_(&storage),
-      directory_(hdf5_file.has_parent_path() ? hdf5_file.parent_path() : Path(".")),
-      own_name_(hdf5_file.filename().string()) {}
-
-Result<std::string> DataFiles::Resolve(std::string_view name) const {
-  if (JoinInside(directory_, name).ok()) return std::string(name);
-  const Path path(std::string{name});
-  if (!IsNamedAsWeights(path) || name.find('\0') != std::string_view::npos) {
-    return Error(ErrorKind::kUnsafePath,
-                 "a file outside the directory of the HDF5 file that is not named as weights are")
-        .File(directory_.string())
-        .Expected(fmt::format("a file beside it, or one of {}", NamesOfWeights()))
-        .Actual(Quote(name));
-  }
-  const Path target = path.is_absolute() ? path : directory_ / path;
-  return CanonicalPath(target).lexically_relative(CanonicalPath(directory_)).string();
-}
-
-Result<std::shared_ptr<const ReadableFile>> DataFiles::Open(const std::string& name) const {
-  const Path path = directory_ / name;
-  Result<std::shared_ptr<const ReadableFile>> opened = storage_->Open(path);
-  if (!opened.ok() && opened.status().kind() == ErrorKind::kNotFound) {
-    return Error(ErrorKind::kMissingFile, "a file that holds elements of a data set is not there")
-        .File(path.string());
-  }
-  return opened;
-}
-
 Result<const DataSet*> FindDataSet(OpenedFile& file, std::string_view path) {
   if (const auto known = file.data_sets.find(path); known != file.data_sets.end()) {
     return &known->second;
@@ -187,9 +145,7 @@ Result<const DataSet*> FindDataSet(OpenedFile& file, std::string_view path) {
 
 Status PieceFinder::CountPieces(std::uint64_t count) {
   num_pieces_ += count;
-  if (count <= kMaxPieces && num_pieces_ <= kMaxPieces) return OkStatus();
-  return Error(ErrorKind::kResource, "the data sets of the file have too many chunks")
-      .Expected(fmt::format("at most {}", kMaxPieces));
+  return count <= kMaxPieces && num_pieces_ <= kMaxPieces ? OkStatus() : TooManyChunks();
 }
 
 Result<Piece> PieceFinder::Fill(const OpenedFile& file, const DataSet& set, Box box) {

@@ -13,6 +13,7 @@
 #include "core/base/result.h"
 #include "core/io/storage.h"
 #include "core/tensor/box.h"
+#include "formats/hdf5/internal/data_files.h"
 #include "formats/hdf5/internal/data_set.h"
 #include "formats/hdf5/internal/filters.h"
 #include "formats/hdf5/internal/structure_file.h"
@@ -42,32 +43,6 @@ struct Piece {
   std::uint64_t offset_bytes = 0;
   std::uint64_t size_bytes = 0;
   PieceForm form;
-};
-
-// Whether the file has the extension of a file of weights, so that an HDF5 file of another
-// directory may show what it holds.
-[[nodiscard]] bool IsNamedAsWeights(const Path& file);
-// ".safetensors, .distcp, …".
-[[nodiscard]] std::string NamesOfWeights();
-
-// The files that pieces name.
-class DataFiles {
- public:
-  DataFiles(Storage& storage, const Path& hdf5_file);
-
-  // The name relative to the directory of the HDF5 file, for a name that is found in it. A file of
-  // another directory must be named as files of weights are: else an HDF5 file from a stranger
-  // could pass off any file of this machine as a tensor.
-  // Errors: kUnsafePath.
-  [[nodiscard]] Result<std::string> Resolve(std::string_view name) const;
-  // Errors: kMissingFile, kIo.
-  [[nodiscard]] Result<std::shared_ptr<const ReadableFile>> Open(const std::string& name) const;
-  [[nodiscard]] const std::string& own_name() const { return own_name_; }
-
- private:
-  Storage* storage_;
-  Path directory_;
-  std::string own_name_;
 };
 
 // An HDF5 file, and its data sets by path.

@@ -125,14 +125,21 @@ Result<Bytes> StructureFile::Read(std::uint64_t offset, std::uint64_t length) {
   if (length > kMaxBlockBytes) {
     return Error(ErrorKind::kResource, "a block of the structure is too large").File(where());
   }
-  if (length + kBytesOfARead > budget_bytes_) {
-    return Error(ErrorKind::kResource, "the blocks of the structure point at each other too often")
-        .File(where());
+  if (Status status = Charge(length + kBytesOfARead); !status.ok()) {
+    return std::move(status).File(where());
   }
-  budget_bytes_ -= length + kBytesOfARead;
   Bytes bytes(length);
   CKPT_RETURN_IF_ERROR(file_->ReadAt(user_block_ + offset, bytes));
   return bytes;
+}
+
+Status StructureFile::Charge(std::uint64_t num_bytes) {
+  if (num_bytes > budget_bytes_) {
+    return Error(ErrorKind::kResource, "the blocks of the structure point at each other too often")
+        .File(file_->name());
+  }
+  budget_bytes_ -= num_bytes;
+  return OkStatus();
 }
 
 Result<Bytes> StructureFile::ReadSigned(std::uint64_t offset, std::uint64_t length,

@@ -80,6 +80,9 @@ class StructureFile {
   Result<Bytes> Read(std::uint64_t offset, std::uint64_t length);
   // A block that begins with the four bytes `signature`. Errors: also kBadMetadata.
   Result<Bytes> ReadSigned(std::uint64_t offset, std::uint64_t length, std::string_view signature);
+  // Counts bytes that are copied from blocks as if they were read: a small file may refer to a long
+  // text any number of times. Errors: kResource.
+  Status Charge(std::uint64_t num_bytes);
   // A block that is read once, however often it is asked for.
   Result<std::shared_ptr<const Bytes>> ReadShared(std::uint64_t offset, std::uint64_t length);
 

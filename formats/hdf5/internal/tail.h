@@ -10,7 +10,7 @@
 
 namespace ckpt::hdf5 {
 
-inline void PadTo8(Bytes& bytes) { bytes.resize(CeilDiv(bytes.size(), 8) * 8); }
+inline void PadTo8(Bytes& bytes) { bytes.resize(AlignUp(bytes.size(), std::size_t{8})); }
 
 // A block names only those before it.
 class Tail {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/quote.h"
+#include "core/base/units.h"
 #include "formats/hdf5/internal/format_numbers.h"
 #include "formats/hdf5/internal/global_heap.h"
 #include "formats/hdf5/internal/names.h"
@@ -10,10 +11,13 @@
 namespace ckpt::hdf5 {
 namespace {
 
+// How many bytes of names that parts share there may be for each byte of the map.
+constexpr std::uint64_t kTimesCopied = 16;
+
 class MapReader {
  public:
   MapReader(const StructureFile& file, std::uint64_t at, FieldReader fields)
-      : file_(file), at_(at), fields_(fields) {}
+      : file_(file), at_(at), fields_(fields), copies_left_(fields.left() * kTimesCopied + kMiB) {}
 
   Result<std::vector<VirtualPart>> Read() {
     constexpr std::uint8_t kFileOfEarlierPart = 0x01;
@@ -55,8 +59,17 @@ class MapReader {
           .Actual(Quote(written));
     }
     const std::uint64_t number = fields_.U64();
-    if (number < parts.size()) return parts[number].*name;
-    return file_.Bad(at_, "a part of a virtual data set has the name of a part that is not there");
+    if (number >= parts.size()) {
+      return file_.Bad(at_,
+                       "a part of a virtual data set has the name of a part that is not there");
+    }
+    const std::string& earlier = parts[number].*name;
+    if (earlier.size() > copies_left_) {
+      return Error(ErrorKind::kResource, "the names in a virtual data set are too long")
+          .File(file_.file().name());
+    }
+    copies_left_ -= earlier.size();
+    return earlier;
   }
 
   // Nothing: everything.
@@ -128,6 +141,7 @@ class MapReader {
   const StructureFile& file_;
   std::uint64_t at_;
   FieldReader fields_;
+  std::uint64_t copies_left_;  // bytes
 };
 
 }  // namespace

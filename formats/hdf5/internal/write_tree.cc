@@ -19,7 +19,7 @@ std::uint64_t WriteTree(std::vector<TreeEntry> entries, const Bytes& last, std::
     const std::size_t num_nodes = std::max<std::size_t>(CeilDiv(entries.size(), fan_out), 1);
     // Siblings name each other, so their places are computed before.
     const std::uint64_t first_at = tail.Add({});
-    const std::uint64_t stride = CeilDiv(node_bytes, 8) * 8;
+    const std::uint64_t stride = AlignUp(node_bytes, std::size_t{8});
     for (std::size_t n = 0; n < num_nodes; ++n) {
       const std::size_t begin = n * fan_out;
       const std::size_t end = std::min(begin + fan_out, entries.size());

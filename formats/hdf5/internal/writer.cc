@@ -17,12 +17,12 @@
 #include "core/base/units.h"
 #include "core/checkpoint/entry_path_json.h"
 #include "core/codec/zstd.h"
+#include "formats/hdf5/internal/data_files.h"
 #include "formats/hdf5/internal/format_numbers.h"
 #include "formats/hdf5/internal/held_numbers.h"
 #include "formats/hdf5/internal/held_path.h"
 #include "formats/hdf5/internal/names.h"
 #include "formats/hdf5/internal/parts.h"
-#include "formats/hdf5/internal/pieces.h"
 #include "formats/hdf5/internal/structure_writer.h"
 #include "formats/target_tensors.h"
 
@@ -30,10 +30,6 @@ namespace ckpt::hdf5 {
 namespace {
 
 constexpr std::uint64_t kAlignment = 64;
-
-std::uint64_t AlignUp(std::uint64_t at, std::uint64_t alignment) {
-  return CeilDiv(at, alignment) * alignment;
-}
 
 bool IsOnTop(const std::string& key, const EntryPath& path) { return path == EntryPath{key}; }
 

@@ -17,6 +17,8 @@
 namespace ckpt::megatron {
 namespace {
 
+using torch_save::TorchSaveSource;
+
 // There are eight.
 constexpr std::size_t kMaxNumbers = 1000;
 

@@ -12,6 +12,8 @@
 namespace ckpt::mp_rank {
 namespace {
 
+using torch_save::TorchSaveSource;
+
 constexpr std::string_view kArgs = "args";
 constexpr std::string_view kVersion = "checkpoint_version";
 // How args, a Namespace, is rendered (docs/formats/objects.md).

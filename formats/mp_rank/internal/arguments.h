@@ -19,8 +19,8 @@ struct Arguments {
   std::int64_t num_experts = 0;
   bool is_gated = false;   // its MLPs have a gate
   bool ties_head = false;  // the last stage's output layer is a copy of the embedding
-  bool predicts_further =
-      false;  // layers of the last stage read the embedding, of which it has a copy
+  // Layers of the last stage read the embedding, of which it has a copy.
+  bool predicts_further = false;
   // Of the distributed optimizer's buckets, at how many elements one is full; nothing: never.
   std::optional<std::int64_t> bucket_elems;
   bool knows_buckets = true;       // else that number does not follow from the arguments
@@ -31,7 +31,7 @@ struct Arguments {
 
 // Errors: kMissing (no arguments), kUnsupported (a checkpoint of before version 3), kBadMetadata,
 // those of TorchSaveSource::ReadObject.
-Result<Arguments> ReadArguments(const TorchSaveSource& file);
+Result<Arguments> ReadArguments(const torch_save::TorchSaveSource& file);
 
 }  // namespace ckpt::mp_rank
 

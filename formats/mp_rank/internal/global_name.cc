@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 
+#include "core/base/text_number.h"
+
 namespace ckpt::mp_rank {
 namespace {
 
@@ -22,7 +24,7 @@ struct Numbered {
 
 // The decimal digits that start at `begin`, if there are some and no absurd number of them.
 std::optional<Numbered> NumberAt(std::string_view name, std::size_t begin) {
-  if (begin >= name.size() || name[begin] < '0' || name[begin] > '9') return std::nullopt;
+  if (begin >= name.size() || !IsDigit(name[begin])) return std::nullopt;
   Numbered found{.begin = begin};
   const auto [end, error] =
       std::from_chars(name.data() + begin, name.data() + name.size(), found.number);

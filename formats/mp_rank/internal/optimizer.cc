@@ -20,7 +20,9 @@
 namespace ckpt::mp_rank {
 namespace {
 
+using torch_save::RankPart;
 using torch_save::RankSet;
+using torch_save::TorchSaveSource;
 
 bool HasMember(const TorchSaveSource& file, std::string_view name) {
   const std::vector<std::string> members = file.members();

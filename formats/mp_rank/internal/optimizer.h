@@ -44,7 +44,7 @@ struct OptimizerState {
 Result<OptimizerState> ReadOptimizer(Storage& storage, const Path& directory,
                                      const torch_save::RankSet& set,
                                      const std::vector<RankDirectory>& ranks,
-                                     const std::vector<std::vector<RankPart>>& parts,
+                                     const std::vector<std::vector<torch_save::RankPart>>& parts,
                                      const Arguments& arguments);
 
 }  // namespace ckpt::mp_rank

@@ -23,7 +23,9 @@ namespace {
 
 using megatron::BufferLayout;
 using megatron::InBuffer;
+using torch_save::RankPart;
 using torch_save::RebuiltTensor;
+using torch_save::TorchSaveSource;
 
 constexpr std::array<std::string_view, 3> kFields = {kExactValue, "exp_avg", "exp_avg_sq"};
 
@@ -147,18 +149,15 @@ struct BufferMembers {
 std::vector<BufferMembers> MembersOfBuffers(std::span<const Parameter> parameters,
                                             bool of_experts) {
   std::vector<BufferMembers> buffers;
+  std::map<std::pair<std::int64_t, DType>, std::size_t> positions;  // in `buffers`
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const Parameter& parameter = parameters[p];
     if (parameter.is_expert != of_experts) continue;
-    const auto known = std::ranges::find_if(buffers, [&](const BufferMembers& buffer) {
-      return buffer.part == parameter.part && buffer.dtype == parameter.weight.array.dtype;
-    });
-    if (known != buffers.end()) {
-      known->parameters.push_back(p);
-    } else {
-      buffers.push_back(
-          {.part = parameter.part, .dtype = parameter.weight.array.dtype, .parameters = {p}});
-    }
+    const DType dtype = parameter.weight.array.dtype;
+    const auto [found, is_new] =
+        positions.try_emplace(std::pair(parameter.part, dtype), buffers.size());
+    if (is_new) buffers.push_back({.part = parameter.part, .dtype = dtype, .parameters = {}});
+    buffers[found->second].parameters.push_back(p);
   }
   std::ranges::stable_sort(buffers, {}, &BufferMembers::part);
   return buffers;

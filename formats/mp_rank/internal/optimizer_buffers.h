@@ -22,7 +22,7 @@ inline constexpr std::string_view kBuffersFile = "distrib_optim.pt";
 // Errors: those of RankParts; kUnsupported (buckets of no known size, buffers of FP8 weights,
 // other optimizers than these arguments ask for, buffers of another size than the parameters
 // together), kBadMetadata.
-Result<std::vector<ParameterState>> ReadBuffers(const TorchSaveSource& file,
+Result<std::vector<ParameterState>> ReadBuffers(const torch_save::TorchSaveSource& file,
                                                 std::span<const Parameter> parameters,
                                                 const Arguments& arguments, std::int64_t stage);
 

@@ -1,5 +1,6 @@
 #include "formats/mp_rank/internal/optimizer_groups.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,9 @@
 
 namespace ckpt::mp_rank {
 namespace {
+
+using torch_save::RankPart;
+using torch_save::TorchSaveSource;
 
 constexpr std::string_view kGroups = "param_groups";
 constexpr std::string_view kParams = "params";
@@ -96,13 +100,17 @@ Result<std::vector<GroupMembers>> AssignParameters(const Optimizer& optimizer,
     CKPT_ASSIGN_OR_RETURN(std::vector<std::int64_t> numbers, params.Int64Array());
     if (!numbers.empty()) used.push_back({.group = g, .numbers = std::move(numbers)});
   }
+  // By all that tells parameters apart: whether they have a rate of their own, and decay.
+  std::map<std::pair<bool, bool>, std::vector<GroupMembers*>> candidates_of;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     if (parameters[p].is_expert != of_experts) continue;
-    std::vector<GroupMembers*> candidates;
-    for (GroupMembers& members : used) {
+    const auto [known, is_new] =
+        candidates_of.try_emplace(std::pair(parameters[p].has_own_rate, parameters[p].decays));
+    std::vector<GroupMembers*>& candidates = known->second;
+    for (std::size_t u = 0; is_new && u < used.size(); ++u) {
       const bool can_hold =
-          CanHold(optimizer.groups[members.group], parameters[p], used.size() == 1);
-      if (can_hold) candidates.push_back(&members);
+          CanHold(optimizer.groups[used[u].group], parameters[p], used.size() == 1);
+      if (can_hold) candidates.push_back(&used[u]);
     }
     if (candidates.size() != 1) {
       return Error(ErrorKind::kUnsupported,
@@ -254,10 +262,11 @@ Status CollectSteps(const TorchSaveSource& file, const JsonCursor& member,
       CKPT_ASSIGN_OR_RETURN(const double number, step->Double());
       steps.insert(number);
     }
-    for (const GlobalTensor& tensor : file.index().tensors()) {
-      const bool is_step = tensor.key.starts_with(optimizer.state) && tensor.key.ends_with(ending);
-      if (!is_step) continue;
-      CKPT_ASSIGN_OR_RETURN(const double number, ReadStoredNumber(file, tensor));
+    const std::span<const GlobalTensor> tensors = file.index().tensors();
+    for (auto tensor = std::ranges::lower_bound(tensors, optimizer.state, {}, &GlobalTensor::key);
+         tensor != tensors.end() && tensor->key.starts_with(optimizer.state); ++tensor) {
+      if (!tensor->key.ends_with(ending)) continue;
+      CKPT_ASSIGN_OR_RETURN(const double number, ReadStoredNumber(file, *tensor));
       steps.insert(number);
     }
   }

@@ -22,20 +22,21 @@ namespace ckpt::mp_rank {
 inline constexpr std::string_view kOptimizerMember = "optimizer";
 
 // The member as JSON, without its tensors. Errors: those of TorchSaveSource::OutlineMember.
-Result<JsonDocument> ReadOptimizerMember(const TorchSaveSource& file);
+Result<JsonDocument> ReadOptimizerMember(const torch_save::TorchSaveSource& file);
 
 // The states of single parameters. Errors: those of RankParts; kUnsupported (other optimizers than
 // these arguments ask for, groups that do not say which parameters are theirs, more or fewer
 // parameters than the model has, parameters of other shapes, something that neither Adam nor SGD
 // keeps), kBadMetadata.
-Result<std::vector<ParameterState>> ReadGroupedStates(const TorchSaveSource& file,
+Result<std::vector<ParameterState>> ReadGroupedStates(const torch_save::TorchSaveSource& file,
                                                       const JsonCursor& member,
                                                       std::span<const Parameter> parameters,
                                                       const Arguments& arguments);
 
 // Adds how often parameters were updated, as groups and parameters count it. Errors: those of
 // ReadStoredNumber, kBadMetadata.
-Status CollectSteps(const TorchSaveSource& file, const JsonCursor& member, std::set<double>& steps);
+Status CollectSteps(const torch_save::TorchSaveSource& file, const JsonCursor& member,
+                    std::set<double>& steps);
 
 // The groups' settings as Megatron-Core keeps them in its common state: `{"param_groups": […]}`, or
 // several optimizers by number. `step`: how often parameters were updated, if that is known.

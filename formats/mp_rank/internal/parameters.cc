@@ -14,6 +14,8 @@
 namespace ckpt::mp_rank {
 namespace {
 
+using torch_save::RankPart;
+
 // How names of tensors end that modules keep and no optimizer updates.
 constexpr std::array<std::string_view, 5> kBuffers = {
     "_extra_state", "router.expert_bias", "router.local_tokens_per_expert",

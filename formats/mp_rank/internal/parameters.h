@@ -35,7 +35,7 @@ inline constexpr std::string_view kExactValue = "param";
 
 // `parts`: the model's tensors in the order of the state dict, which is that of the module's
 // parameters; `stage` is the rank's. Buffers of modules are left out.
-[[nodiscard]] std::vector<Parameter> ListParameters(std::span<const RankPart> parts,
+[[nodiscard]] std::vector<Parameter> ListParameters(std::span<const torch_save::RankPart> parts,
                                                     const Arguments& arguments, std::int64_t stage);
 
 // Whether experts have an optimizer of their own, beside that of all other parameters.

@@ -13,6 +13,8 @@
 namespace ckpt::mp_rank {
 namespace {
 
+using torch_save::RankPart;
+
 // The directories of a tree are those of tensor and pipeline ranks alone.
 Status CheckIsPlain(const RankPart& part) {
   if (part.local.shape == part.shape) return OkStatus();
@@ -63,8 +65,10 @@ Result<RankModels> ReadModels(const torch_save::RankSet& set,
         models.extra_state_bytes += part.local.SizeBytes();
         continue;
       }
-      CKPT_ASSIGN_OR_RETURN(
-          name, WithExpertNumber(offsets.GlobalName(at.pipeline, *local), at.expert * own_experts));
+      Result<std::string> numbered =
+          WithExpertNumber(offsets.GlobalName(at.pipeline, *local), at.expert * own_experts);
+      if (!numbered.ok()) return std::move(numbered).status().File(set.names[file]);
+      name = *std::move(numbered);
       // The last stage keeps a copy of the embedding that it shares with the first one.
       if (arguments.ties_head && name == kHeadName) name = kEmbeddingName;
     }

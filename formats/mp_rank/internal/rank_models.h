@@ -18,7 +18,8 @@ namespace ckpt::mp_rank {
 inline constexpr std::string_view kModelMember = "model";
 
 struct RankModels {
-  std::vector<std::vector<RankPart>> parts;     // by the file's number, in the file's order
+  // By the file's number, in the file's order.
+  std::vector<std::vector<torch_save::RankPart>> parts;
   std::vector<std::vector<std::string>> names;  // parallel; empty: not of the model
   std::uint64_t extra_state_bytes = 0;          // of scaling states, where each rank has its own
 };

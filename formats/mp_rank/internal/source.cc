@@ -15,6 +15,7 @@
 #include <fmt/ranges.h>
 
 #include "formats/mp_rank/internal/arguments.h"
+#include "formats/mp_rank/internal/global_name.h"
 #include "formats/mp_rank/internal/merged_tensors.h"
 #include "formats/mp_rank/internal/optimizer.h"
 #include "formats/mp_rank/internal/optimizer_groups.h"
@@ -27,6 +28,7 @@ namespace ckpt::mp_rank {
 namespace {
 
 using torch_save::RankSet;
+using torch_save::TorchSaveSource;
 
 // Keys that Megatron-Core's checkpoints of a run have, so that this one is understood as they are.
 constexpr std::string_view kCommonState = "common_state";
@@ -34,7 +36,8 @@ constexpr std::string_view kOptimizerState = "optimizer.state";
 // A rank's file; the second name is that of a job whose optimizer is distributed, of some versions.
 constexpr std::array<std::string_view, 2> kFileNames = {"model_optim_rng.pt", "model_rng.pt"};
 
-bool IsOfModel(std::string_view member) { return member.starts_with(kModelMember); }
+// "model", "model0", …, and not "modelopt_state".
+bool IsOfModel(const std::string& member) { return ParseLocalName(member + ".").has_value(); }
 
 // The file in a rank's directory, which is relative to `root`.
 Result<std::string> FileIn(Storage& storage, const Path& root, const std::string& directory) {

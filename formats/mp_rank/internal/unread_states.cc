@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,14 +34,14 @@ struct OtherFiles {
 };
 Result<OtherFiles> FindOtherFiles(Storage& storage, const Path& directory,
                                   const std::vector<RankDirectory>& ranks, const RankSet& set) {
+  const std::set<std::string_view> read(set.names.begin(), set.names.end());
   OtherFiles others;
   for (const RankDirectory& rank : ranks) {
     CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                           storage.List(directory / rank.name));
     for (const DirectoryEntry& entry : entries) {
       const std::string name = rank.name + "/" + entry.name;
-      const bool is_read = std::ranges::find(set.names, name) != set.names.end();
-      if (entry.type != FileType::kRegular || is_read) continue;
+      if (entry.type != FileType::kRegular || read.contains(name)) continue;
       CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / name));
       others.names.insert(entry.name);
       others.size_bytes += stat.size_bytes;

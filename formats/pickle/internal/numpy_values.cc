@@ -106,8 +106,9 @@ std::optional<NumpyScalar> NumpyScalarOf(const Graph& graph, NodeId node) {
   const std::span<const NodeId> args = CallArgs(graph, node);
   if (args.size() != 2) return std::nullopt;
   const std::optional<NumpyDType> dtype = DTypeOf(graph, args[0]);
-  std::optional<std::string> bytes = BytesOf(graph, args[1]);
-  if (!dtype || !bytes || bytes->size() != dtype->item_bytes) return std::nullopt;
+  if (!dtype) return std::nullopt;
+  std::optional<std::string> bytes = BytesUpTo(graph, args[1], dtype->item_bytes);
+  if (!bytes || bytes->size() != dtype->item_bytes) return std::nullopt;
   return NumpyScalar{dtype->str, *std::move(bytes)};
 }
 

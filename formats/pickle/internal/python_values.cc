@@ -77,7 +77,14 @@ std::span<const NodeId> CallArgs(const Graph& graph, NodeId call) {
 }
 
 std::optional<std::string> BytesOf(const Graph& graph, NodeId node) {
-  if (graph.kind(node) == NodeKind::kBytes) return std::string(graph.text(node));
+  return BytesUpTo(graph, node, std::string::npos);
+}
+
+std::optional<std::string> BytesUpTo(const Graph& graph, NodeId node, std::size_t max_bytes) {
+  if (graph.kind(node) == NodeKind::kBytes) {
+    if (graph.text(node).size() > max_bytes) return std::nullopt;
+    return std::string(graph.text(node));
+  }
   if (IsCallOf(graph, node, "builtins", "bytes") && CallArgs(graph, node).empty()) return "";
   if (!IsCallOf(graph, node, "_codecs", "encode")) return std::nullopt;
   const std::span<const NodeId> args = CallArgs(graph, node);
@@ -85,7 +92,11 @@ std::optional<std::string> BytesOf(const Graph& graph, NodeId node) {
       graph.kind(args[1]) != NodeKind::kText || !IsLatin1(graph.text(args[1]))) {
     return std::nullopt;
   }
-  return Latin1Bytes(graph.text(args[0]));
+  // A byte is one or two of UTF-8.
+  const std::string_view text = graph.text(args[0]);
+  if (text.size() / 2 > max_bytes) return std::nullopt;
+  std::optional<std::string> bytes = Latin1Bytes(text);
+  return bytes && bytes->size() <= max_bytes ? bytes : std::nullopt;
 }
 
 std::optional<std::string> ByteArrayOf(const Graph& graph, NodeId node) {
@@ -165,8 +176,9 @@ std::optional<std::string> IsoFormatOf(const Graph& graph, NodeId node) {
   if (!is_datetime && !IsCallOf(graph, node, "datetime", "date")) return std::nullopt;
   const std::span<const NodeId> args = CallArgs(graph, node);
   if (args.empty() || args.size() > (is_datetime ? 2U : 1U)) return std::nullopt;
-  const std::optional<std::string> packed = BytesOf(graph, args[0]);
-  if (!packed || packed->size() != (is_datetime ? 10U : 4U)) return std::nullopt;
+  const std::size_t packed_bytes = is_datetime ? 10 : 4;
+  const std::optional<std::string> packed = BytesUpTo(graph, args[0], packed_bytes);
+  if (!packed || packed->size() != packed_bytes) return std::nullopt;
   const std::uint32_t year = Byte(*packed, 0) << 8 | Byte(*packed, 1);
   // The highest bit of the month is Python's `fold`.
   std::string text =

@@ -2,6 +2,7 @@
 #ifndef CKPT_FORMATS_PICKLE_INTERNAL_PYTHON_VALUES_H_
 #define CKPT_FORMATS_PICKLE_INTERNAL_PYTHON_VALUES_H_
 
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +18,10 @@ namespace ckpt::pickle {
 // bytes: as they are, or as protocols 0 to 2 spell them, `_codecs.encode(text, 'latin1')` and
 // `bytes()`.
 [[nodiscard]] std::optional<std::string> BytesOf(const Graph& graph, NodeId node);
+// The same of at most `max_bytes`. More are not copied to find that out: many nodes may share a
+// long text.
+[[nodiscard]] std::optional<std::string> BytesUpTo(const Graph& graph, NodeId node,
+                                                   std::size_t max_bytes);
 // bytearray, from bytes, from text in Latin-1, or empty.
 [[nodiscard]] std::optional<std::string> ByteArrayOf(const Graph& graph, NodeId node);
 

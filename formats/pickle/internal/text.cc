@@ -5,6 +5,8 @@
 #include <cstring>
 #include <vector>
 
+#include "core/base/text_number.h"
+
 namespace ckpt::pickle {
 namespace {
 
@@ -13,7 +15,7 @@ constexpr std::size_t kMaxDecimalDigits = 4300;
 std::optional<char32_t> ParseHex(std::string_view digits) {
   char32_t value = 0;
   for (const char c : digits) {
-    const int digit = c >= '0' && c <= '9'   ? c - '0'
+    const int digit = IsDigit(c)             ? c - '0'
                       : c >= 'a' && c <= 'f' ? c - 'a' + 10
                       : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                              : -1;
@@ -131,7 +133,7 @@ std::optional<std::string> DecodeDecimal(std::string_view digits) {
   if (digits.empty() || digits.size() > kMaxDecimalDigits) return std::nullopt;
   std::string bytes;  // of the magnitude
   for (const char c : digits) {
-    if (c < '0' || c > '9') return std::nullopt;
+    if (!IsDigit(c)) return std::nullopt;
     auto carry = static_cast<unsigned>(c - '0');
     for (char& byte : bytes) {
       carry += static_cast<unsigned char>(byte) * 10U;

@@ -24,8 +24,8 @@ struct LoadedShard {
 // What a header says besides its tensors, and not to readers: which library the tensors are for
 // ("format": "pt") and torch's DCP_* are none.
 struct Note {
-  std::string
-      key;  // "__metadata__.NAME"; "FILE.__metadata__.NAME" where files say different things
+  // "__metadata__.NAME"; "FILE.__metadata__.NAME" where files say different things.
+  std::string key;
   std::string text;
   FileId file = 0;
 };

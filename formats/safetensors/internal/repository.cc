@@ -57,8 +57,7 @@ bool IsVariant(std::string_view name, const std::set<std::string>& stems) {
   const std::string stem = WithoutNumbers(StemOf(name));
   for (std::size_t dot = stem.find('.'); dot != stem.npos; dot = stem.find('.', dot + 1)) {
     const char next = stem[dot + 1];  // '\0' at the end
-    const bool is_number = next >= '0' && next <= '9';
-    if (!is_number && stems.contains(WithoutNumbers(stem.substr(0, dot)))) return true;
+    if (!IsDigit(next) && stems.contains(WithoutNumbers(stem.substr(0, dot)))) return true;
   }
   return false;
 }

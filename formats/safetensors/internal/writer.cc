@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/base/checked_math.h"
+#include "core/base/text_number.h"
 #include "core/checkpoint/add_file.h"
 #include "formats/safetensors/sharded_index.h"
 
@@ -23,8 +24,6 @@ struct FileContent {
   std::optional<TextPairs> metadata;
   std::vector<std::uint32_t> tensors;
 };
-
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 // A header entry without its place. Errors: kUnsupported, kResource.
 Result<TensorEntry> EntryOf(const TargetTensor& tensor) {

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/checked_math.h"
 #include "core/tensor/shape.h"
 #include "formats/megatron/buffer_layout.h"
 #include "formats/torch_dist/internal/local_parameter.h"
@@ -36,6 +37,8 @@ constexpr std::array<std::string_view, 7> kUnequalStages = {
     "mtp_num_layers"};
 
 constexpr std::string_view kDecoderLayers = "decoder.layers.";
+// Of one weight: layers times experts.
+constexpr std::int64_t kMaxModules = 1 << 20;
 // Whose layers the model has: "transformer_engine" or "local".
 constexpr std::string_view kImplementation = "transformer_impl";
 
@@ -313,6 +316,11 @@ class Predictor {
     const std::int64_t first = is_expert && ranks_.expert > 1 ? rank / count * of_rank : 0;
     if (is_expert && (!form.stacks_experts || experts % ranks_.expert != 0)) {
       return Refuse(ErrorKind::kUnsupported, "how ranks divide experts", weight.key);
+    }
+    // A weight without elements may have any number of them.
+    std::int64_t modules = 0;
+    if (!CheckedMul(layers, of_rank, &modules) || modules > kMaxModules) {
+      return Refuse(ErrorKind::kResource, "more layers and experts than any model has", weight.key);
     }
     for (std::int64_t l = 0; l < layers; ++l) {
       for (std::int64_t e = first; e < first + of_rank; ++e) {

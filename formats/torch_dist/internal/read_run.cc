@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,8 +24,10 @@
 #include "core/tensor/shape.h"
 #include "core/training/run_settings.h"
 #include "formats/megatron/bridge_files.h"
+#include "formats/megatron/distinct_groups.h"
 #include "formats/megatron/schedule.h"
 #include "formats/megatron/stored_settings.h"
+#include "formats/pickle/held_number.h"
 #include "formats/torch_dist/internal/main_weights.h"
 #include "formats/torch_dist/internal/param_groups.h"
 #include "formats/torch_dist/internal/read_args.h"
@@ -99,16 +102,7 @@ class StoredState {
   // The value of a tensor that is one number; nothing if `value` is no such tensor.
   [[nodiscard]] std::optional<double> NumberOf(const JsonCursor& value) const {
     const std::optional<JsonCursor> tensor = value.Find("$tensor");
-    if (!tensor) return std::nullopt;
-    const std::optional<JsonCursor> dtype = tensor->Find("dtype");
-    const std::optional<JsonCursor> digest = tensor->Find("sha256");
-    if (!dtype || !digest) return std::nullopt;
-    const Result<std::string> name = dtype->Text();
-    const std::optional<DType> parsed = name.ok() ? ParseDType(*name) : std::nullopt;
-    const Result<std::string> sha256 = digest->Text();
-    if (!parsed || !sha256.ok()) return std::nullopt;
-    const auto found = numbers_.find({*parsed, *sha256});
-    return found == numbers_.end() ? std::nullopt : std::optional(found->second);
+    return tensor ? pickle::HeldNumberOf(*tensor, numbers_) : std::nullopt;
   }
 
  private:
@@ -126,7 +120,7 @@ Result<std::int64_t> Step(const StoredState& state, const JsonCursor& value) {
   if (const std::optional<double> number = state.NumberOf(value)) {
     return megatron::CountOf(*number, state.PlaceOf(value));
   }
-  return Error(ErrorKind::kUnsupported, "the number of updates is no number")
+  return Error(ErrorKind::kUnsupported, "the optimizer's count of updates is not a number")
       .Tensor(state.key())
       .Expected("a number, or a tensor of one")
       .Actual(fmt::format("an object at {}", value.where()));
@@ -320,6 +314,8 @@ bool IsSizeOfBuffers(std::string_view key) {
 Status ReadGroupsBesideBuffers(const CheckpointSource& source, std::optional<std::int64_t> step,
                                StoredRun& into) {
   std::vector<ParamGroup>& groups = into.run.groups;
+  megatron::DistinctGroups distinct;
+  for (const ParamGroup& group : groups) distinct.Add(group);
   for (const ObjectEntry& object : source.index().objects()) {
     if (!IsBesideBuffers(object.key)) continue;
     CKPT_ASSIGN_OR_RETURN(const StoredState state, StoredState::Read(source, object));
@@ -329,7 +325,8 @@ Status ReadGroupsBesideBuffers(const CheckpointSource& source, std::optional<std
       std::vector<ParamGroup> known = std::exchange(groups, {});
       CKPT_RETURN_IF_ERROR(ReadOptimizer(state, item, step, into));
       for (const ParamGroup& group : groups) {
-        if (std::ranges::find(known, group) == known.end()) known.push_back(group);
+        const std::size_t next = distinct.groups().size();
+        if (distinct.Add(group) == next) known.push_back(group);
       }
       groups = std::move(known);
     }

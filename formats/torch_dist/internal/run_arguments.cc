@@ -1,12 +1,14 @@
 #include "formats/torch_dist/internal/run_arguments.h"
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "formats/torch_dist/internal/run_keys.h"
+#include "formats/torch_dist/internal/run_ranks.h"
 
 namespace ckpt::torch_dist {
 namespace {
@@ -55,6 +57,13 @@ Status CheckBufferArguments(const layout::Configuration& args) {
     if (count >= 1 && count <= kMostRanks) continue;
     return Refuse(name, fmt::format("a whole number from 1 to {}", kMostRanks),
                   *arguments.Find(name));
+  }
+  const RunRanks ranks = RunRanks::Of(args);
+  for (const std::int64_t of_stage : {ranks.tensor, ranks.expert_tensor * ranks.expert}) {
+    const std::int64_t all = of_stage * ranks.pipeline;
+    if (all <= kMostRanks) continue;
+    return Refuse("pipeline_model_parallel_size",
+                  fmt::format("no more than {} ranks in all stages", kMostRanks), all);
   }
   for (const std::string_view name : kFlags) {
     const layout::Value* const value = arguments.Find(name);

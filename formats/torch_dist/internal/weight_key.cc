@@ -15,8 +15,6 @@ std::optional<std::size_t> FindBehind(std::string_view key, std::string_view bef
   return found + before.size();
 }
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-
 }  // namespace
 
 KeyForm FormOfKey(std::string_view key) {

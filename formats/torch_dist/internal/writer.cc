@@ -14,6 +14,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/checked_math.h"
+#include "core/base/warning.h"
 #include "core/checkpoint/add_file.h"
 #include "formats/dcp/run_options.h"
 #include "formats/dcp/writer.h"
@@ -335,6 +336,31 @@ Result<RunEntries> EntriesOfRun(RunRequest& request) {
   WriteRunState(request.run, formed.experts, formed.form, common);
   formed.entries.objects.push_back({std::string(kCommonKey), {common.Take()}});
   return std::move(formed.entries);
+}
+
+std::vector<Problem> WarnOfOptimizer(const TrainingRun& run, const ChosenForms& forms) {
+  std::vector<Problem> warnings;
+  const layout::Configuration args(run.args.begin(), run.args.end());
+  if (args.contains("use_distributed_optimizer") &&
+      args.at("use_distributed_optimizer") == layout::Value(false)) {
+    warnings.push_back(Warning(ErrorKind::kUnsupported,
+                               "the run's optimizer is not distributed, and the target's is"));
+    warnings.back().hint = "Megatron loads the target where its use_distributed_optimizer is on";
+  }
+  const layout::Configuration sizes(run.rank_sizes.begin(), run.rank_sizes.end());
+  const auto expert_ranks = sizes.find("expert_model_parallel_size");
+  const bool are_apart = expert_ranks != sizes.end() && expert_ranks->second.AsInt() != nullptr &&
+                         *expert_ranks->second.AsInt() > 1;
+  // Buffers say themselves who updates experts.
+  if (are_apart && !forms.contains(kExpertOption) &&
+      !IsChosen(forms, kOptimizerOption, kDpReshardable)) {
+    warnings.push_back(Warning(ErrorKind::kUnsupported,
+                               "the run's experts had an optimizer of their own, and have not in "
+                               "the target"));
+    warnings.back().hint =
+        "with expert parallelism Megatron asks for ckpt-convert --expert-optimizer separate";
+  }
+  return warnings;
 }
 
 Result<WritePlan> PlanRun(RunRequest request) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/checkpoint/chosen_forms.h"
@@ -61,6 +62,11 @@ Result<PlannedCheckpoint> PlanRelease(WeightsRequest request);
 // Errors: for dp_reshardable those of PackBuffers, HaveExpertOptimizer and PredictBuffers; kUsage
 // (several processes write the tensors).
 Result<RunEntries> EntriesOfRun(RunRequest& request);
+
+// Warns where Megatron asks for another optimizer than the forms give, if it goes on as the run
+// was: one for the experts, or one that is not distributed.
+[[nodiscard]] std::vector<Problem> WarnOfOptimizer(const TrainingRun& run,
+                                                   const ChosenForms& forms);
 
 // The directory of a run's checkpoint, without the root around it: the files above, with the same
 // entries. Errors: those of PlanRelease and EntriesOfRun.

@@ -7,6 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "core/tensor/shape.h"
+#include "formats/torch_save/internal/object_attributes.h"
+
 namespace ckpt::torch_save {
 namespace {
 
@@ -21,6 +24,9 @@ constexpr std::size_t kFromTypeArgs = 4;
 constexpr std::size_t kSizeArg = 2;
 // Position of an argument of `_rebuild_tensor_v2(storage, offset, size, …)` and similar functions.
 constexpr std::size_t kLocalSizeArg = 2;
+// Tensors may share long lists, and each would be gone through.
+constexpr std::size_t kMaxMeshDims = 64;
+constexpr std::size_t kMaxShards = std::size_t{1} << 16;  // of a tensor, on one rank
 
 std::span<const NodeId> ArgsOf(const Graph& graph, NodeId call) {
   if (call == kNoNode || graph.kind(call) != NodeKind::kCall ||
@@ -40,16 +46,8 @@ bool IsShardedTensorClass(const Graph& graph, NodeId node) {
   return graph.IsGlobal(node, "torch.distributed._shard.sharded_tensor.api", "ShardedTensor");
 }
 
-// An attribute in the state that pickle stores: a dict, or a tuple of two dicts, of which the
-// second one is for slots.
 NodeId FindAttribute(const Graph& graph, NodeId state, std::string_view name) {
-  if (graph.kind(state) == NodeKind::kDict) return graph.Find(state, name);
-  if (graph.kind(state) != NodeKind::kTuple) return kNoNode;
-  for (const NodeId part : graph.items(state)) {
-    if (graph.kind(part) != NodeKind::kDict) continue;
-    if (const NodeId found = graph.Find(part, name); found != kNoNode) return found;
-  }
-  return kNoNode;
+  return AttributesIn(graph, state).Find(graph, name);
 }
 
 // The tuple inside a torch.Size, or the tuple itself.
@@ -63,6 +61,7 @@ bool IsSameSize(const Graph& graph, NodeId a, NodeId b) {
   a = TupleOf(graph, a);
   b = TupleOf(graph, b);
   if (graph.kind(a) != NodeKind::kTuple || graph.kind(b) != NodeKind::kTuple) return false;
+  if (graph.items(a).size() > kMaxDims) return false;
   return std::ranges::equal(graph.items(a), graph.items(b), [&](NodeId x, NodeId y) {
     return graph.kind(x) == NodeKind::kInt && graph.kind(y) == NodeKind::kInt &&
            graph.integer(x) == graph.integer(y);
@@ -96,6 +95,7 @@ std::span<const NodeId> ItemsOf(const Graph& graph, NodeId node) {
 bool KeepsElements(const Graph& graph, NodeId spec) {
   const NodeId placements = AttributeOf(graph, spec, "placements");
   if (placements == kNoNode || graph.kind(placements) != NodeKind::kTuple) return false;
+  if (graph.items(placements).size() > kMaxMeshDims) return false;
   return std::ranges::all_of(graph.items(placements), [&](NodeId placement) {
     const std::string_view name = PlacementClass(graph, placement);
     return name == "Shard" || name == "Replicate";
@@ -143,8 +143,14 @@ std::optional<DistributedTensor> DistributedTensorOf(const Graph& graph, NodeId 
 
 Result<RankPlacement> ReadPlacement(const Graph& graph, const DistributedTensor& tensor) {
   RankPlacement read;
-  const NodeId placements = AttributeOf(graph, tensor.spec, "placements");
-  for (const NodeId placement : ItemsOf(graph, placements)) {
+  const std::span<const NodeId> placements =
+      ItemsOf(graph, AttributeOf(graph, tensor.spec, "placements"));
+  if (placements.size() > kMaxMeshDims) {
+    return Error(ErrorKind::kBadItem, "a distributed tensor has more placements than a mesh dims")
+        .Expected(fmt::format("at most {}", kMaxMeshDims))
+        .Actual(fmt::format("{}", placements.size()));
+  }
+  for (const NodeId placement : placements) {
     const std::string_view name = PlacementClass(graph, placement);
     const NodeId dim = AttributeOf(graph, placement, "dim");
     if (name == "Shard" && dim != kNoNode && graph.kind(dim) == NodeKind::kInt) {
@@ -158,16 +164,18 @@ Result<RankPlacement> ReadPlacement(const Graph& graph, const DistributedTensor&
     }
   }
   const NodeId mesh = AttributeOf(graph, tensor.spec, "mesh");
-  for (const NodeId position : ItemsOf(graph, AttributeOf(graph, mesh, "_coordinate_on_dim"))) {
-    if (graph.kind(position) != NodeKind::kInt || graph.integer(position) < 0) {
-      return Error(ErrorKind::kBadItem, "a rank's place in its mesh is no list of positions");
-    }
-    read.coordinate.push_back(graph.integer(position));
-  }
-  if (read.coordinate.empty() || read.coordinate.size() != read.cut_dims.size()) {
+  const std::span<const NodeId> positions =
+      ItemsOf(graph, AttributeOf(graph, mesh, "_coordinate_on_dim"));
+  if (positions.empty() || positions.size() != read.cut_dims.size()) {
     return Error(ErrorKind::kBadItem, "a rank's place in its mesh does not match the placements")
         .Expected(fmt::format("{} positions", read.cut_dims.size()))
-        .Actual(fmt::format("{}", read.coordinate.size()));
+        .Actual(fmt::format("{}", positions.size()));
+  }
+  for (const NodeId position : positions) {
+    if (graph.kind(position) != NodeKind::kInt || graph.integer(position) < 0) {
+      return Error(ErrorKind::kBadItem, "a rank's place in its mesh is not a list of positions");
+    }
+    read.coordinate.push_back(graph.integer(position));
   }
   return read;
 }
@@ -179,7 +187,10 @@ Result<std::optional<ShardedTensor>> ShardedTensorOf(const Graph& graph, NodeId 
       Error(ErrorKind::kBadItem, "the state of a ShardedTensor is not one that torch stores");
   // (the rank's shards, metadata, ranks of the group, …)
   const std::span<const NodeId> state = ItemsOf(graph, args[3]);
-  if (state.empty() || graph.kind(state[0]) != NodeKind::kList) return malformed;
+  if (state.empty() || graph.kind(state[0]) != NodeKind::kList ||
+      graph.items(state[0]).size() > kMaxShards) {
+    return malformed;
+  }
   ShardedTensor tensor{.size = graph.items(args[2])[kSizeArg]};
   for (const NodeId shard : graph.items(state[0])) {
     tensor.shards.push_back(

@@ -17,6 +17,7 @@
 #include "formats/pickle/globals.h"
 #include "formats/pickle/python_str.h"
 #include "formats/pickle/repeated_keys.h"
+#include "formats/torch_save/internal/module_states.h"
 
 namespace ckpt::torch_save {
 namespace {
@@ -49,12 +50,6 @@ NodeId AsDict(const Graph& graph, NodeId node) {
     return graph.entries(node);
   }
   return kNoNode;
-}
-
-// Whether it is the state of a pickled nn.Module.
-bool IsModuleState(const Graph& graph, NodeId state) {
-  return graph.kind(state) == NodeKind::kDict && graph.Find(state, "_parameters") != kNoNode &&
-         graph.Find(state, "_buffers") != kNoNode && graph.Find(state, "_modules") != kNoNode;
 }
 
 bool IsContainer(NodeKind kind) {
@@ -204,7 +199,7 @@ class EntryWalk {
         spelling_(spelling),
         places_(places),
         marks_(graph.size(), Mark::kNew),
-        is_module_state_(graph.size(), Known::kNot),
+        module_states_(graph),
         repeated_keys_(graph),
         places_left_(kMaxPlacesAgain) {}
 
@@ -224,7 +219,6 @@ class EntryWalk {
 
  private:
   enum class Mark : std::uint8_t { kNew, kOpen, kBarren, kAgain };
-  enum class Known : std::uint8_t { kNot, kYes, kNo };
   struct Frame {
     NodeId node;
     bool is_module;
@@ -252,7 +246,7 @@ class EntryWalk {
       ++tensors_;
       return AddFound({.key = {}, .node = node, .form = form}, ChildOfTop());
     }
-    const NodeId state = ModuleStateOf(node);
+    const NodeId state = module_states_.Of(node);
     CKPT_ASSIGN_OR_RETURN(Children children, EnterChildren(node, state));
     marks_[node] = Mark::kOpen;
     stack_.push_back({.node = node,
@@ -348,17 +342,6 @@ class EntryWalk {
     return children;
   }
 
-  // The state of a pickled nn.Module; kNoNode for anything else. It is kept, because objects may
-  // share one large state.
-  NodeId ModuleStateOf(NodeId node) {
-    if (graph_.kind(node) != NodeKind::kInstance) return kNoNode;
-    const NodeId state = graph_.state(node);
-    if (state == kNoNode) return kNoNode;
-    Known& known = is_module_state_[state];
-    if (known == Known::kNot) known = IsModuleState(graph_, state) ? Known::kYes : Known::kNo;
-    return known == Known::kYes ? state : kNoNode;
-  }
-
   void AppendElement(const Child& child, bool is_first, std::string& path) const {
     const bool is_item = child.key == kNoNode;
     if (spelling_ == Spelling::kJoined || child.is_attribute) {
@@ -434,7 +417,7 @@ class EntryWalk {
   const Spelling spelling_;
   const Places places_;
   std::vector<Mark> marks_;
-  std::vector<Known> is_module_state_;
+  ModuleStates module_states_;
   pickle::RepeatedKeys repeated_keys_;
   std::vector<Frame> stack_;
   std::string key_;                    // of the deepest container in key_ends_, and more

@@ -7,6 +7,7 @@
 
 #include "formats/pickle/python_str.h"
 #include "formats/torch_save/internal/distributed_tensor.h"
+#include "formats/torch_save/internal/module_states.h"
 #include "formats/torch_save/tensor_rebuild.h"
 
 namespace ckpt::torch_save {
@@ -37,24 +38,10 @@ bool IsMapping(const Graph& graph, NodeId node) {
          graph.entries(node) != kNoNode;
 }
 
-bool IsModule(const Graph& graph, NodeId node) {
-  if (graph.kind(node) != NodeKind::kInstance) return false;
-  const NodeId state = graph.state(node);
-  return state != kNoNode && graph.kind(state) == NodeKind::kDict &&
-         graph.Find(state, "_parameters") != kNoNode && graph.Find(state, "_modules") != kNoNode;
-}
-
-// Whether the path cannot go on here through mappings, lists and modules.
-bool IsOpaque(const Graph& graph, NodeId node) {
-  const NodeKind kind = graph.kind(node);
-  if (kind != NodeKind::kCall && kind != NodeKind::kInstance) return false;
-  return !IsMapping(graph, node) && graph.appended(node) == kNoNode && !IsModule(graph, node);
-}
-
 class InnerWalk {
  public:
   InnerWalk(const Graph& graph, const WholeNodes& whole)
-      : graph_(graph), whole_(whole), is_seen_(graph.size(), false) {}
+      : graph_(graph), whole_(whole), is_seen_(graph.size(), false), module_states_(graph) {}
 
   Result<std::vector<InnerTensor>> Run(NodeId root) && {
     CKPT_RETURN_IF_ERROR(Visit({.node = root}, false));
@@ -90,9 +77,17 @@ class InnerWalk {
     std::vector<Step> steps = StepsFrom(node, is_tensor);
     if (steps.empty()) return OkStatus();
     stack_.push_back({.node = node, .steps = std::move(steps), .next = 0, .of_mesh = of_mesh});
-    const bool is_holder = IsOpaque(graph_, node) || whole_.contains(node);
+    const bool is_holder = IsOpaque(node) || whole_.contains(node);
     if (holder_depth_ == 0 && is_holder) holder_depth_ = stack_.size();
     return OkStatus();
+  }
+
+  // Whether the path cannot go on here through mappings, lists and modules.
+  bool IsOpaque(NodeId node) {
+    const NodeKind kind = graph_.kind(node);
+    if (kind != NodeKind::kCall && kind != NodeKind::kInstance) return false;
+    return !IsMapping(graph_, node) && graph_.appended(node) == kNoNode &&
+           module_states_.Of(node) == kNoNode;
   }
 
   std::vector<Step> StepsFrom(NodeId node, bool is_tensor) const {
@@ -174,6 +169,7 @@ class InnerWalk {
   const Graph& graph_;
   const WholeNodes& whole_;
   std::vector<bool> is_seen_;
+  ModuleStates module_states_;
   std::vector<Frame> stack_;
   std::size_t holder_depth_ = 0;  // number of frames down to the holder; 0: there is no holder
   std::vector<InnerTensor> found_;

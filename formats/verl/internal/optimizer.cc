@@ -20,6 +20,7 @@
 namespace ckpt::verl {
 namespace {
 
+using torch_save::RankPart;
 using torch_save::RankSet;
 
 constexpr std::string_view kState = "state.";

@@ -13,6 +13,7 @@ namespace ckpt::verl {
 namespace {
 
 using torch_save::PlacedPart;
+using torch_save::RankPart;
 using torch_save::RankSet;
 using torch_save::RankTensor;
 
@@ -84,9 +85,13 @@ Result<std::vector<PlacedPart>> PlaceShards(const Parts& parts,
 Result<std::vector<PlacedPart>> Place(const Parts& parts, const std::vector<std::string>& names) {
   const RankPart& pattern = parts.front().part;
   if (pattern.box) return PlaceShards(parts, names);
-  if (parts.size() != names.size()) {
-    std::set<std::size_t> having;
-    for (const OfRank& of_rank : parts) having.insert(of_rank.rank);
+  std::set<std::size_t> having;
+  for (const OfRank& of_rank : parts) {
+    if (having.insert(of_rank.rank).second) continue;
+    return Error(ErrorKind::kBadMetadata, "a file has two tensors under one key")
+        .File(names[of_rank.rank]);
+  }
+  if (having.size() != names.size()) {
     std::vector<std::string> lacking;
     for (std::size_t rank = 0; rank < names.size(); ++rank) {
       if (!having.contains(rank)) lacking.push_back(names[rank]);

@@ -17,7 +17,7 @@ namespace ckpt::verl {
 // A rank's part of a tensor; `rank` is also its file's number.
 struct OfRank {
   std::size_t rank = 0;
-  RankPart part;
+  torch_save::RankPart part;
 };
 // Of one tensor, from all ranks, by rank.
 using Parts = std::vector<OfRank>;
@@ -28,7 +28,7 @@ Result<std::map<std::string, Parts>> CollectParts(const torch_save::RankSet& set
                                                   std::string_view prefix = {});
 
 // The tensor that the parts make. `names`: the ranks' files. What is wrong with it is its problem:
-// kMissing, kBadMetadata, kShapeMismatch.
+// kMissing, kBadMetadata (also for a key that a file has twice), kShapeMismatch.
 torch_save::RankTensor Assemble(const std::string& key, const Parts& parts,
                                 const std::vector<std::string>& names);
 

@@ -12,6 +12,7 @@
 
 #include "core/base/counted.h"
 #include "core/base/name_list.h"
+#include "core/base/text_number.h"
 #include "core/base/units.h"
 #include "core/base/warning.h"
 #include "formats/megatron/dist_checkpoint.h"
@@ -38,7 +39,7 @@ bool IsObjectFile(const DirectoryEntry& entry) {
 }
 
 bool LooksLikeChunk(const DirectoryEntry& entry) {
-  const auto is_part = [](char c) { return (c >= '0' && c <= '9') || c == '.'; };
+  const auto is_part = [](char c) { return IsDigit(c) || c == '.'; };
   return entry.type == FileType::kRegular && entry.name.front() != '.' &&
          std::ranges::all_of(entry.name, is_part);
 }
@@ -173,7 +174,7 @@ Status Source::AddArray(const std::string& key, const std::vector<DirectoryEntry
                             .Actual(Counted(places.size(), "file")));
   }
   if (!others.empty()) {
-    Problem warning = Warning(ErrorKind::kLeftover, "files that are no chunks of the array",
+    Problem warning = Warning(ErrorKind::kLeftover, "files that are not chunks of the array",
                               (directory_ / key).string(), key);
     warning.expected = fmt::format("chunks in a grid of {}", FormatDims(grid));
     warning.actual = NameSome(others);

@@ -1,10 +1,13 @@
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 
 #include "core/base/checked_math.h"
 #include "core/base/endian.h"
+#include "core/base/name_list.h"
 #include "core/base/quote.h"
 #include "core/base/units.h"
 #include "tests/testing/matchers.h"
@@ -37,6 +40,21 @@ TEST(CheckedMath, CeilDivDoesNotOverflow) {
   EXPECT_EQ(CeilDiv(0, 8), 0U);
   EXPECT_EQ(CeilDiv(9, 8), 2U);
   EXPECT_EQ(CeilDiv(UINT64_MAX, 2), 1ULL << 63);
+}
+
+TEST(CheckedMath, AlignUpLeavesMultiples) {
+  EXPECT_EQ(AlignUp<std::uint64_t>(0, 64), 0U);
+  EXPECT_EQ(AlignUp<std::uint64_t>(64, 64), 64U);
+  EXPECT_EQ(AlignUp<std::uint64_t>(65, 64), 128U);
+  EXPECT_EQ(AlignUp<std::uint64_t>(UINT64_MAX - 64, 64), UINT64_MAX - 63);
+  EXPECT_EQ(AlignUp<std::int64_t>(7, 3), 9);
+}
+
+TEST(NameSome, NamesAFewAndCountsTheRest) {
+  const std::vector<std::string> names = {"a", "b", "c", "d"};
+  EXPECT_EQ(NameSome(std::span(names).first(2)), "a, b");
+  EXPECT_EQ(NameSome(names), "a, b, c and 1 more");
+  EXPECT_EQ(NameSome(names, 9), "a, b, c and 6 more");
 }
 
 TEST(Endian, ReadsBothByteOrders) {

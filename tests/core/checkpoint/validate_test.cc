@@ -103,6 +103,22 @@ TEST(ValidateIndex, ReportsAMissingFileForEachEntryThatNeedsIt) {
                                                         IsProblem(ErrorKind::kMissingFile, "o")));
 }
 
+TEST(ValidateIndex, ReportsEachMissingFileOfATensorOnce) {
+  IndexOnlySource source({std::nullopt, std::nullopt});
+  for (const char* key : {"a", "b"}) {
+    source.builder.AddTensor(key, DType::kInt8, {4});
+    for (std::int64_t row = 0; row < 4; ++row) {
+      source.builder.AddChunk({{row}, {1}}, static_cast<FileId>(row % 2), 0, 0, 1);
+    }
+  }
+  const std::vector<Problem> problems = source.Validate();
+  EXPECT_THAT(problems, ::testing::ElementsAre(IsProblem(ErrorKind::kMissingFile, "a"),
+                                               IsProblem(ErrorKind::kMissingFile, "a"),
+                                               IsProblem(ErrorKind::kMissingFile, "b"),
+                                               IsProblem(ErrorKind::kMissingFile, "b")));
+  EXPECT_NE(problems[0].file, problems[1].file);
+}
+
 TEST(ValidateIndex, LooksForCopiesOfObjects) {
   IndexOnlySource source({1, 1});
   source.builder.AddObject({.key = "o", .file = 0, .size_bytes = 1});

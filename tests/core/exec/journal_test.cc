@@ -1,8 +1,16 @@
 #include "core/exec/internal/journal.h"
 
+#include <cstdint>
+#include <optional>
+#include <string>
+
 #include <gmock/gmock.h>
 
+#include "core/base/hash.h"
+#include "core/exec/internal/resume.h"
 #include "core/io/memory_storage.h"
+#include "core/manifest/manifest.h"
+#include "tests/testing/counting_storage.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt {
@@ -10,6 +18,7 @@ namespace {
 
 using testing::FailsWith;
 using testing::IsOk;
+using testing::IsOkAndHolds;
 
 const std::string kHash(32, 'a');
 
@@ -107,6 +116,42 @@ TEST_F(JournalTest, GoesOnBehindTheLastGoodRecord) {
   ASSERT_THAT(journal, IsOk());
   ASSERT_THAT((*journal)->Append(Record(7)), IsOk());
   EXPECT_THAT(Resumed(), ::testing::ElementsAre(0U, 1U, 7U));
+}
+
+TEST_F(JournalTest, TheHashOfItsPlanIsReadAlone) {
+  testing::CountingStorage counting(*storage_);
+  EXPECT_THAT(Journal::PlanHashOf(counting, "/j"), IsOkAndHolds(kHash));
+  EXPECT_EQ(counting.bytes_read(), 8 + 32);
+}
+
+TEST_F(JournalTest, OneThatWasNotBegunHasNoPlan) {
+  EXPECT_THAT(Journal::PlanHashOf(*storage_, "/other"), IsOkAndHolds(std::nullopt));
+  const auto whole = ReadSmallFile(*storage_, "/j", 1 << 20);
+  ASSERT_THAT(whole, IsOk());
+  for (const std::string& begun : {whole->substr(0, 39), std::string(40, '\0'),
+                                   whole->substr(0, 39) + '\0', "X" + whole->substr(1)}) {
+    ASSERT_THAT(storage_->RemoveAll("/j"), IsOk());
+    ASSERT_THAT(WriteSmallFile(*storage_, "/j", AsBytes(begun)), IsOk());
+    EXPECT_THAT(Journal::PlanHashOf(*storage_, "/j"), IsOkAndHolds(std::nullopt));
+  }
+}
+
+// A piece of a record lies within a block. One that claims more asks for memory, not for a check.
+TEST_F(JournalTest, APieceLongerThanABlockIsNotRecorded) {
+  WritePlan plan;
+  plan.files = {{.name = "data"}};
+  for (const std::uint32_t excess : {0U, 1U}) {
+    const Bytes content(kManifestBlockBytes + excess, std::byte{3});
+    ASSERT_THAT(storage_->RemoveAll("/data"), IsOk());
+    ASSERT_THAT(WriteSmallFile(*storage_, "/data", content), IsOk());
+    JournalRecord record;
+    record.pieces = {
+        {0,
+         {.length_bytes = static_cast<std::uint32_t>(content.size()), .crc32c = Crc32c(content)}}};
+    const auto found = FindRecorded(*storage_, "/", plan, record);
+    ASSERT_THAT(found, IsOk());
+    EXPECT_EQ(found->has_value(), excess == 0);
+  }
 }
 
 TEST_F(JournalTest, AnotherPlanIsNotFound) {

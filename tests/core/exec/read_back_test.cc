@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 
 #include "core/base/endian.h"
+#include "core/base/hash.h"
 #include "core/checkpoint/memory_source.h"
 #include "core/exec/executor.h"
 #include "core/io/forwarding_storage.h"
@@ -156,7 +157,11 @@ TEST_F(ReadBackTest, NoticesLateBytes) {
 TEST_F(ReadBackTest, NoticesSideFiles) {
   plan_.write.copies = {{.from = "/beside", .name = "copied"}};
   EXPECT_THAT(Run(4, "copied"), IsOk());
-  EXPECT_THAT(Run(3, "copied"), FailsWith(ErrorKind::kValueMismatch));
+  const auto result = Run(3, "copied");
+  ASSERT_THAT(result, FailsWith(ErrorKind::kValueMismatch));
+  EXPECT_EQ(result.status().first().file, "/to/copied [0, +4)");
+  EXPECT_EQ(result.status().first().expected, "crc32c " + Hex32(Crc32c(Bytes(4))));
+  EXPECT_THAT(result.status().first().actual, ::testing::StartsWith("crc32c "));
 }
 
 }  // namespace

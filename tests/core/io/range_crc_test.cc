@@ -1,6 +1,7 @@
 #include "core/io/range_crc.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,7 +22,7 @@ using testing::IsOk;
 constexpr std::string_view kContent = "a range of a few bytes";
 
 // Says whether its bytes are compared with checksums as they are read.
-class SomeFile final : public ReadableFile {
+class SomeFile : public ReadableFile {
  public:
   explicit SomeFile(bool is_checked) : is_checked_(is_checked) {}
   std::uint64_t size_bytes() const override { return kContent.size(); }
@@ -86,6 +87,52 @@ TEST(CheckCrc32InOrderTest, AReadElsewhereComparesAllOfItFirst) {
   EXPECT_THAT(ReadParts(file, crc32 ^ 1, {{3, 5}}), FailsWith(ErrorKind::kChecksum));
   EXPECT_THAT(ReadParts(file, crc32 ^ 1, {{2, 5}, {2, 5}}), FailsWith(ErrorKind::kChecksum));
   EXPECT_THAT(ReadParts(file, crc32 ^ 1, {{2, 9}}), FailsWith(ErrorKind::kChecksum));
+}
+
+// Whoever reads on after an error must not take the bytes for good ones.
+TEST(CheckCrc32InOrderTest, NothingIsReadAfterADifference) {
+  const std::uint32_t crc32 = Crc32(AsBytes(kContent.substr(2, 6)));
+  const auto file = std::make_shared<SomeFile>(false);
+  Bytes whole(6);
+  Bytes part(2);
+  const auto in_order = CheckCrc32InOrder(file, "r", 2, 6, crc32 ^ 1);
+  EXPECT_THAT(in_order->ReadAt(2, whole), FailsWith(ErrorKind::kChecksum));
+  EXPECT_THAT(in_order->ReadAt(2, whole), FailsWith(ErrorKind::kChecksum));
+  EXPECT_THAT(in_order->ReadAt(4, part), FailsWith(ErrorKind::kChecksum));
+  const auto elsewhere = CheckCrc32InOrder(file, "r", 2, 6, crc32 ^ 1);
+  EXPECT_THAT(elsewhere->ReadAt(4, part), FailsWith(ErrorKind::kChecksum));
+  EXPECT_THAT(elsewhere->ReadAt(2, part), FailsWith(ErrorKind::kChecksum));
+}
+
+// The first read ends with an error after half of it.
+class TornFile final : public SomeFile {
+ public:
+  TornFile() : SomeFile(false) {}
+  Status ReadInPieces(std::uint64_t offset, MutableByteSpan out,
+                      const std::function<Status(ByteSpan)>& seen) const override {
+    if (!is_torn_) return SomeFile::ReadInPieces(offset, out, seen);
+    is_torn_ = false;
+    CKPT_RETURN_IF_ERROR(SomeFile::ReadInPieces(offset, out.first(out.size() / 2), seen));
+    return Error(ErrorKind::kIo, "injected");
+  }
+
+ private:
+  mutable bool is_torn_ = true;
+};
+
+TEST(CheckCrc32InOrderTest, AReadThatFailedIsRepeated) {
+  const std::uint32_t crc32 = Crc32(AsBytes(kContent.substr(2, 6)));
+  const auto checked = CheckCrc32InOrder(std::make_shared<TornFile>(), "r", 2, 6, crc32);
+  Bytes whole(6);
+  EXPECT_THAT(checked->ReadAt(2, whole), FailsWith(ErrorKind::kIo));
+  EXPECT_THAT(checked->ReadAt(2, whole), IsOk());
+}
+
+TEST(CheckCrc32InOrderTest, ARangeOfNothingIsComparedToo) {
+  const auto file = std::make_shared<SomeFile>(false);
+  EXPECT_THAT(CheckCrc32InOrder(file, "r", 2, 0, 0)->ReadAt(2, {}), IsOk());
+  EXPECT_THAT(CheckCrc32InOrder(file, "r", 2, 0, 1)->ReadAt(2, {}),
+              FailsWith(ErrorKind::kChecksum));
 }
 
 TEST(CheckCrc32InOrderTest, AFileWhoseBytesAreCheckedAnywayStaysAsItIs) {

@@ -295,5 +295,17 @@ TEST(ResolveOrder, IsLayerByLayer) {
                                              "b.1.0", "c.1.0", "b.1.1", "c.1.1"}));
 }
 
+// A rule that never applies costs time for each number.
+TEST(Resolve, RefusesNumbersThatTakeForever) {
+  const auto table = ParseLayoutTable(
+      "family t\ndim l = layers\ndim e = experts\ndim f = 2\nlogical a [l e f]\nnaming f\n"
+      "a : l e f = a\na.<l>.<e> : f = a when layers < 0\n",
+      "t");
+  ASSERT_THAT(table, IsOk());
+  EXPECT_THAT(ResolveExactly(*table, "f", {{"layers", 1000}, {"experts", 1000}}, {}), IsOk());
+  EXPECT_THAT(ResolveExactly(*table, "f", {{"layers", 1 << 20}, {"experts", 1 << 20}}, {}),
+              FailsWith(ErrorKind::kResource));
+}
+
 }  // namespace
 }  // namespace ckpt::layout

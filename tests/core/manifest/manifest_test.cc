@@ -1,5 +1,8 @@
 #include "core/manifest/manifest.h"
 
+#include <new>
+#include <stop_token>
+
 #include <gmock/gmock.h>
 
 #include "core/base/hash.h"
@@ -278,6 +281,23 @@ TEST_F(VerifyManifestTest, JudgesNothingThatItCannotRead) {
     }
   }
   EXPECT_GT(calls, 4);
+}
+
+TEST_F(VerifyManifestTest, SaysThatMemoryRanOut) {
+  for (const int threads : {1, 3}) {
+    const VerifyOptions options = {.threads = threads,
+                                   .on_progress = [](std::uint64_t) { throw std::bad_alloc(); }};
+    EXPECT_THAT(VerifyManifest(*storage_, "/base/release", manifest_, kRunRoot, options),
+                FailsWith(ErrorKind::kSystem));
+  }
+}
+
+TEST_F(VerifyManifestTest, StopsOnRequest) {
+  std::stop_source stop;
+  stop.request_stop();
+  const VerifyOptions options = {.stop = stop.get_token()};
+  EXPECT_THAT(VerifyManifest(*storage_, "/base/release", manifest_, kRunRoot, options),
+              FailsWith(ErrorKind::kCancelled));
 }
 
 TEST_F(VerifyManifestTest, LeavesBlocksToWhoeverReadsThem) {

@@ -75,6 +75,23 @@ TEST(PlanRepair, NamesBothFilesThatLackTheSameBlock) {
   EXPECT_THAT(plan.beyond_repair[1].actual, HasSubstr("a damaged"));
 }
 
+// Of a group that was lost, as many problems as files: none of them lists all files.
+TEST(PlanRepair, NamesAFewOfManyDamagedFiles) {
+  Manifest manifest;
+  std::vector<DamagedBlock> blocks;
+  std::vector<std::string> members;
+  for (std::size_t file = 0; file < 6; ++file) {
+    members.push_back("f" + std::to_string(file));
+    manifest.files.push_back({.name = members.back(), .size_bytes = 1, .block_crc32c = {1}});
+    blocks.push_back({.file = file});
+  }
+  manifest.files.push_back({.name = "p", .size_bytes = 1, .block_crc32c = {1}});
+  manifest.parity = {{.parity_file = "p", .members = members}};
+  const RepairPlan plan = PlanRepair(manifest, {.blocks = blocks});
+  ASSERT_EQ(plan.beyond_repair.size(), 6U);
+  EXPECT_EQ(plan.beyond_repair[1].actual, "f0, f2, f3 and 2 more damaged, too");
+}
+
 TEST(PlanRepair, CountsParityItselfAsAFileOfTheGroup) {
   EXPECT_THAT(Plan({Garbage(4, 0)}).beyond_repair, IsEmpty());
   EXPECT_EQ(Plan({Garbage(1, 0), Garbage(4, 0)}).beyond_repair.size(), 2U);

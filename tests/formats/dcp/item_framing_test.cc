@@ -20,9 +20,6 @@ INSTANTIATE_TEST_SUITE_P(Cases, ItemFramingGoldenTest,
                          [](const auto& name) { return name.param; });
 
 TEST_P(ItemFramingGoldenTest, FramesTensorsAsTorchDoes) {
-  if (!boost::filesystem::exists(testing::GoldenDir() / "dcp" / GetParam())) {
-    GTEST_SKIP() << "only in the full collection";
-  }
   const testing::GoldenCase golden = testing::LoadGolden("dcp", GetParam());
   const auto source = dcp::Source::Open(PosixStorage(), golden.path);
   ASSERT_THAT(source, IsOk());

@@ -297,14 +297,33 @@ TEST(ReadRunTest, ReadsWhatTorchSaved) {
 }
 
 // SGD counts no updates, and of another program's run nothing else does.
-TEST(ReadRunTest, ARunOfSgdThatNobodyCountedIsRefused) {
+TEST(ReadRunTest, ARunOfSgdThatNobodyCountedBeginsAtZero) {
+  const std::vector<MemoryTensor> tensors = {Vector("model.w"),
+                                             Vector("optim.state.w.momentum_buffer")};
+  for (const char* momentum : {"0.0", "0.9"}) {
+    StatedObjects uncounted = GroupOfSgd("w", momentum);
+    uncounted.erase("run.finished_updates");
+    const bool keeps = momentum == std::string_view("0.9");
+    const auto stored =
+        ReadRun(StatedSource(keeps ? tensors : std::vector{Vector("model.w")}, uncounted),
+                RunDetail::kWhole);
+    ASSERT_THAT(stored, IsOk()) << momentum;
+    EXPECT_EQ(stored->run.finished_updates(), 0);
+    EXPECT_EQ(stored->run.iteration, 0);
+    ASSERT_FALSE(stored->assumptions.empty());
+    EXPECT_THAT(stored->assumptions.front().message, HasSubstr("how often the optimizer"));
+  }
+}
+
+// Of Adam's first update little is left after the second; a momentum may have been lost.
+TEST(ReadRunTest, AnotherRunThatNobodyCountedIsRefused) {
   const std::vector<MemoryTensor> tensors = {Vector("model.w"),
                                              Vector("optim.state.w.momentum_buffer")};
   const auto stored = ReadRun(StatedSource(tensors, Group()), RunDetail::kWhole);
   ASSERT_THAT(stored, FailsWith(ErrorKind::kMissing));
   EXPECT_THAT(stored.status().ToString(), HasSubstr("how often the optimizer has updated"));
   EXPECT_THAT(stored.status().ToString(), HasSubstr("--weights-only"));
-  StatedObjects without = GroupOfSgd("w");
+  StatedObjects without = GroupOfSgd("w", "0.9");
   without.erase("run.finished_updates");
   EXPECT_THAT(ReadRun(StatedSource({Vector("model.w")}, without), RunDetail::kWhole),
               FailsWith(ErrorKind::kMissing));

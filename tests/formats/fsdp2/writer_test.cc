@@ -145,7 +145,7 @@ TEST_P(FormTest, InOneFileIsTheNestedObject) {
     complete.literals.push_back(std::move(late));
   }
   const auto storage = Write(complete);
-  const auto source = TorchSaveSource::Open(*storage, "/run/run.pt");
+  const auto source = torch_save::TorchSaveSource::Open(*storage, "/run/run.pt");
   ASSERT_THAT(source, IsOk());
   const auto members = (*source)->members();
   EXPECT_THAT(members, ::testing::UnorderedElementsAre("model", "optim", "lr_scheduler", "run"));

@@ -13,6 +13,7 @@
 #include "core/codec/zstd.h"
 #include "core/io/memory_storage.h"
 #include "core/io/posix_storage.h"
+#include "formats/hdf5/internal/attribute.h"
 #include "formats/hdf5/internal/data_set.h"
 #include "formats/hdf5/internal/filters.h"
 #include "formats/hdf5/internal/names.h"
@@ -294,6 +295,18 @@ TEST(Hdf5DataspaceTest, ADimMayGrowToItsMaximum) {
   EXPECT_THAT(max_shape(~std::uint64_t{0}), IsOkAndHolds(ElementsAre(kUnlimited)));
   EXPECT_THAT(max_shape(3), FailsWith(ErrorKind::kBadMetadata));
   EXPECT_THAT(max_shape(std::uint64_t{1} << 63), FailsWith(ErrorKind::kBadMetadata));
+}
+
+TEST(Hdf5AttributeTest, AnArrayWithoutElementsHasNoMoreEmptyOnesThanCanBeShown) {
+  StructureFile file(MakeMemoryFile("f.h5", Bytes()));
+  Attribute attribute;
+  attribute.type = {.kind = TypeKind::kNumber, .dtype = DType::kInt64, .size_bytes = 8, .name = {}};
+  attribute.space.shape = {2, 0};
+  const auto rendered = Render(file, attribute);
+  ASSERT_THAT(rendered, IsOk());
+  EXPECT_EQ(rendered->json, "[[],[]]");
+  attribute.space.shape = {std::int64_t{1} << 40, 0};
+  EXPECT_THAT(Render(file, attribute), FailsWith(ErrorKind::kResource));
 }
 
 // The inner frame is larger than what is in it, as compressed noise is.

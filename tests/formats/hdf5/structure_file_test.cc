@@ -1,7 +1,13 @@
 #include "formats/hdf5/internal/structure_file.h"
 
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
 #include <gmock/gmock.h>
 
+#include "core/base/endian.h"
+#include "formats/hdf5/internal/local_heap.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::hdf5 {
@@ -9,6 +15,7 @@ namespace {
 
 using ckpt::testing::FailsWith;
 using ckpt::testing::IsOk;
+using ckpt::testing::IsOkAndHolds;
 
 // The published values of lookup3 with the initial value 0.
 TEST(Lookup3Test, IsTheHashOfItsAuthor) {
@@ -41,6 +48,28 @@ TEST(StructureFileTest, RefusesWhatLiesOutsideAndWhatIsReadOverAndOver) {
   Status status;
   for (int i = 0; i < 2000 && status.ok(); ++i) status = file.Read(0, 1000).status();
   EXPECT_THAT(status, FailsWith(ErrorKind::kResource));
+}
+
+TEST(StructureFileTest, RefusesToCopyATextOverAndOver) {
+  StructureFile file(MakeMemoryFile("f.h5", Bytes(1000)));
+  EXPECT_THAT(file.Charge(1000), IsOk());
+  Status status;
+  for (int i = 0; i < 2000 && status.ok(); ++i) status = file.Charge(1000);
+  EXPECT_THAT(status, FailsWith(ErrorKind::kResource));
+}
+
+TEST(LocalHeapTest, ANameEndsWithinSoManyBytes) {
+  Bytes content;
+  Append(std::string_view("HEAP\0\0\0\0", 8), content);
+  for (const int field : {8, 1, 32}) AppendLe(static_cast<std::uint64_t>(field), content);
+  Append(std::string_view("abc\0defg", 8), content);
+  StructureFile file(MakeMemoryFile("f.h5", std::move(content)));
+  const auto heap = LocalHeap::Open(file, 0);
+  ASSERT_THAT(heap, IsOk());
+  EXPECT_THAT(heap->NameAt(file, 0, 3), IsOkAndHolds("abc"));
+  EXPECT_THAT(heap->NameAt(file, 0, 2), FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT(heap->NameAt(file, 4, 100), FailsWith(ErrorKind::kBadMetadata)) << "without an end";
+  EXPECT_THAT(heap->NameAt(file, 8, 100), FailsWith(ErrorKind::kBadMetadata)) << "outside";
 }
 
 TEST(StructureFileTest, ASharedBlockIsReadOnce) {

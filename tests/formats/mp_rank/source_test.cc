@@ -64,7 +64,8 @@ Bytes Encode(const RankFile& file) {
     pickle.Text(name);
     write(stored);
   }
-  pickle.EndDict().Text("optimizer").BeginDict().Text("moments");
+  pickle.EndDict().Text("modelopt_state").BeginDict().Text("mode").Int(4).EndDict();
+  pickle.Text("optimizer").BeginDict().Text("moments");
   write({.shape = {3}, .elements = {1, 2, 3}});
   pickle.EndDict().EndDict();
   return torch_save::ObjectItem(pickle.Take(), storages);
@@ -179,6 +180,16 @@ TEST_F(MpRankTest, TheModelIsWhatOneRankWouldHaveSaved) {
   ASSERT_THAT(problems, SizeIs(2));
   EXPECT_EQ(problems.front().kind, ErrorKind::kBadMetadata);
   EXPECT_EQ(problems.back().actual, "optimizer, 12 B");
+}
+
+TEST_F(MpRankTest, AMemberWhoseNameBeginsAsThatOfTheModelIsAnObject) {
+  const auto source = Open();
+  ASSERT_THAT(source, IsOk());
+  const ObjectEntry* const state = (*source)->index().FindObject("modelopt_state");
+  ASSERT_NE(state, nullptr);
+  const auto read = (*source)->ReadObject(*state);
+  ASSERT_THAT(read, IsOk());
+  EXPECT_EQ(read->json, R"({"mode":4})");
 }
 
 TEST_F(MpRankTest, AReplicaWithOtherElementsIsFound) {

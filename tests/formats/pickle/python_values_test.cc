@@ -33,6 +33,18 @@ TEST(PythonValuesTest, BytesOfEveryProtocol) {
   EXPECT_EQ(Of(BytesOf, Int(5)), std::nullopt);
 }
 
+TEST(PythonValuesTest, BytesUpToALength) {
+  const auto up_to_two = [](const Graph& graph, NodeId node) { return BytesUpTo(graph, node, 2); };
+  const auto encoded = [](const char* text) {
+    return Call("_codecs", "encode", Then({Text(text), Text("latin1")}));
+  };
+  EXPECT_THAT(Of(up_to_two, Raw("ab")), Optional("ab"s));
+  EXPECT_EQ(Of(up_to_two, Raw("abc")), std::nullopt);
+  EXPECT_THAT(Of(up_to_two, encoded("ÿÿ")), Optional("\xFF\xFF"s));
+  EXPECT_EQ(Of(up_to_two, encoded("abc")), std::nullopt);
+  EXPECT_EQ(Of(up_to_two, encoded("abcdefgh")), std::nullopt);
+}
+
 TEST(PythonValuesTest, ByteArraysOfEveryProtocol) {
   const auto make = [](const Write& args) { return Call("builtins", "bytearray", args); };
   EXPECT_THAT(Of(ByteArrayOf, make(kNothing)), Optional(""s));

@@ -185,6 +185,18 @@ INSTANTIATE_TEST_SUITE_P(
                      "scheduler.pt"},
                     ErrorKind::kUnsupported,
                     "open pytorch_model_fsdp_0/"},
+        RefusedCase{"FilesOfAccelerateRanks",
+                    {"pytorch_model_fsdp_0_rank0.bin", "pytorch_model_fsdp_0_rank1.bin"},
+                    ErrorKind::kUnsupported,
+                    "files of ranks"},
+        RefusedCase{"StepOfVerl",
+                    {"actor/model_world_size_1_rank_0.pt", "critic/model_world_size_1_rank_0.pt"},
+                    ErrorKind::kUnsupported,
+                    "/actor"},
+        RefusedCase{"AroundStepsOfVerl",
+                    {"latest_checkpointed_iteration.txt", "global_step_2/actor/a.pt"},
+                    ErrorKind::kUnsupported,
+                    "global_step_2/actor"},
         RefusedCase{
             "UnjoinedShards", {"sharded/a.safetensors"}, ErrorKind::kIncomplete, "only the shards"},
         RefusedCase{"Pipeline",
@@ -222,6 +234,8 @@ TEST(RecogniseFileTest, TellsAFileByItsFirstBytesBeforeItsName) {
   EXPECT_THAT(format_of("__0_0.distcp", "PK\x03\x04"), HasSubstr("open the folder"));
   EXPECT_THAT(format_of("zero_pp_rank_0_mp_rank_00_model_states.pt", "PK\x03\x04"),
               HasSubstr("DeepSpeed"));
+  EXPECT_THAT(format_of("pytorch_model_fsdp_0_rank0.bin", "PK\x03\x04"),
+              HasSubstr("a rank's file of Accelerate"));
   EXPECT_THAT(format_of("notes", "?"), HasSubstr("safetensors, torch.save (zip or legacy)"));
 }
 

@@ -74,9 +74,6 @@ TEST(SafetensorsGolden, FilesOfTorchsHuggingFaceWriterAreJoined) {
 }
 
 TEST(SafetensorsGolden, FilesThatRanksOverwroteCoverNothing) {
-  if (!boost::filesystem::exists(GoldenDir() / "dcp/broken/hf_overwritten")) {
-    GTEST_SKIP() << "only in the full collection";
-  }
   const GoldenCase golden = LoadGolden("dcp/broken", "hf_overwritten");
   const auto source = OpenSafetensors(PosixStorage(), golden.path);
   ASSERT_THAT(source, IsOk());

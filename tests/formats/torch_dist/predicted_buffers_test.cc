@@ -1,6 +1,7 @@
 // The buffers that follow from a run's arguments.
 #include "formats/torch_dist/internal/predicted_buffers.h"
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -104,6 +105,11 @@ class PredictedBuffersTest : public ::testing::Test {
   std::vector<TargetTensor> tensors_;
   layout::Configuration args_;
 };
+
+TEST_F(PredictedBuffersTest, AreNotOfMoreLayersThanAnyModelHas) {
+  Add("decoder.layers.self_attention.linear_qkv.weight", {std::int64_t{1} << 40, 0, 8});
+  ExpectRefused(ErrorKind::kResource, "linear_qkv");
+}
 
 TEST_F(PredictedBuffersTest, HaveTheLastParameterFirst) {
   const auto buffers = Predict();
@@ -300,6 +306,10 @@ TEST(BufferArgumentsTest, OthersThanMegatronHasAreRefusedByName) {
     ASSERT_THAT(status, FailsWith(ErrorKind::kUnsupported)) << name;
     EXPECT_EQ(status.first().tensor, fmt::format("args.{}", name));
   }
+  EXPECT_THAT(CheckBufferArguments({{"tensor_model_parallel_size", 1 << 10},
+                                    {"pipeline_model_parallel_size", 1 << 10}}),
+              FailsWith(ErrorKind::kUnsupported))
+      << "more ranks than any run has";
   EXPECT_THAT(CheckBufferArguments({{"virtual_pipeline_model_parallel_size", layout::Value()},
                                     {"transformer_impl", "local"},
                                     {"overlap_grad_reduce", false},

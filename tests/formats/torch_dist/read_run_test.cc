@@ -448,7 +448,7 @@ std::vector<Refused> Cases() {
       {"NegativeStep", Groups(R"({"step": -2.0})"), ErrorKind::kBadMetadata, "not a whole number"},
       {"HugeStep", Groups(R"({"step": 1e300})"), ErrorKind::kBadMetadata, "not a whole number"},
       {"StepInATensor", State(R"({"state": {"common_step": {"$tensor": {}}}, "param_groups": []})"),
-       ErrorKind::kUnsupported, "the number of updates is no number"},
+       ErrorKind::kUnsupported, "the optimizer's count of updates is not a number"},
       {"UnequalSteps", Groups(R"({"step": 2}, {"step": 3})"), ErrorKind::kUnsupported,
        "unequally often"},
       {"BetasThatAreNoTuple", Groups(R"({"step": 2, "betas": [0.8, 0.9]})"),

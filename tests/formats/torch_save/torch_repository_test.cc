@@ -13,7 +13,7 @@
 #include "formats/torch_save/torch_item.h"
 #include "tests/testing/matchers.h"
 
-namespace ckpt {
+namespace ckpt::torch_save {
 namespace {
 
 using ::testing::ElementsAre;
@@ -27,7 +27,7 @@ MATCHER_P3(IsProblem, kind, tensor, file, "") {
 
 // A file with the tensor of eight bytes at its root.
 Bytes File() {
-  const torch_save::TensorItem item(DType::kUint8, Dims{8});
+  const TensorItem item(DType::kUint8, Dims{8});
   Bytes bytes = item.head();
   const Bytes payload(8, std::byte{0});
   bytes.insert(bytes.end(), payload.begin(), payload.end());
@@ -145,4 +145,4 @@ TEST_F(TorchRepositoryTest, ShardsWithoutAnIndexAndDamagedOnesAreRefused) {
 }
 
 }  // namespace
-}  // namespace ckpt
+}  // namespace ckpt::torch_save

@@ -95,6 +95,24 @@ class PickledFilesTest : public ::testing::Test {
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
 };
 
+// Two keys are written as Python subscripts, because they are one without; one of them is written
+// so in the file, too.
+TEST_F(PickledFilesTest, AKeyThatAFileHasTwiceIsDamage) {
+  Write("model_world_size_1_rank_0.pt", [](PickledFile& file) {
+    file.pickle().BeginDict().Text("['a.b']");
+    file.Tensor({2});
+    file.pickle().Text("a.b");
+    file.Tensor({2});
+    file.pickle().Text("a").BeginDict().Text("b");
+    file.Tensor({2});
+    file.pickle().EndDict().EndDict();
+  });
+  const auto source = OpenSource(*storage_, "/c");
+  ASSERT_THAT(source, IsOk());
+  EXPECT_THAT((*source)->index().CheckDeliverable("['a.b']"), FailsWith(ErrorKind::kBadMetadata));
+  EXPECT_THAT((*source)->index().CheckDeliverable("['a']['b']"), IsOk());
+}
+
 // Whose model has the shards of each rank, of a tensor of five rows.
 class ShardedTensorTest : public PickledFilesTest {
  protected:

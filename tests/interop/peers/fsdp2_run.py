@@ -4,8 +4,9 @@
       start   two updates from MODEL's weights, then a save in CHECKPOINT
       alike   the same with one group, in which all decay much
       apart   the same with a group of the embedding, which has a rate of its own
-      sgd     the same as start with SGD without momentum
-      load    dcp.load of CHECKPOINT and set_state_dict into a run of MODEL's configuration that has another state; load_sgd: of SGD
+      sgd     the same as start with SGD without momentum; heavy_sgd: with momentum
+      load    dcp.load of CHECKPOINT and set_state_dict into a run of MODEL's configuration that has another state; load_sgd and
+              load_heavy_sgd: of SGD
 
 Prints a JSON list of answers: loss (of batch AT), next_loss (of the one behind, after an update on it), state: key -> shape, dtype,
 sha256 of what get_state_dict returns, objects: key -> value.
@@ -55,7 +56,7 @@ class Run:
             groups[0]["params"] = decays[1:]
             groups.append({"params": decays[:1], "weight_decay": 0.1, "lr": LR / 4})
         if verb.endswith("sgd"):
-            self.optimizer = torch.optim.SGD(groups, lr=LR)
+            self.optimizer = torch.optim.SGD(groups, lr=LR, momentum=0.9 if "heavy" in verb else 0.0)
         else:
             self.optimizer = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.95), eps=1e-8)
         if verb.endswith("steps"):

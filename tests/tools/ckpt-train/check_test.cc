@@ -148,7 +148,7 @@ TEST(CheckTest, RefusesWeightsOutOfNowhere) {
   EXPECT_THAT(Check(options).code.status(), FailsWith(ErrorKind::kUsage));
 }
 
-// Against itself, with bounds that are no formality.
+// Against itself, with bounds that are not a formality.
 TEST_P(CheckGoldenTest, InBfloat16HasBoundsFromTheCpusOwnRounding) {
   CheckOptions options = OptionsOf(GetParam());
   options.bf16 = true;

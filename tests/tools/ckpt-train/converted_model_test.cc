@@ -129,6 +129,7 @@ class ConvertedModelTest : public testing::SmallTraining {
   [[nodiscard]] RunOptions Batch() const {
     RunOptions run;
     run.ranks = 1;
+    run.device = "cpu";  // also where there is a GPU
     const std::string tokens = In("tokens.jsonl").string();
     run.set = {"data_path=" + tokens, "valid_data_path=" + tokens, "eval_iters=2",
                "seq_length=16",       "global_batch_size=4",       "lr=1e-3"};
@@ -193,6 +194,7 @@ TEST_F(ConvertedModelTest, OfFloat16IsTrainedAndGoesOnAsFromTheRepository) {
     ASSERT_TRUE(first.IsDone()) << first.code.status().ToString();
     RunOptions on;
     on.ranks = 1;
+    on.device = run.device;
     on.load = on.save = run.save;
     on.set = {"train_iters=4"};
     const Said second = Call(RunTrain, TrainWith(on));

@@ -44,6 +44,7 @@ class ResumeTest : public testing::SmallTraining {
     TrainOptions options;
     options.common.threads = 1;
     options.run.ranks = ranks;
+    options.run.device = "cpu";  // also where there is a GPU
     options.run.load = out.string();
     options.run.save = out.string();
     options.run.set = std::move(mesh);

@@ -37,6 +37,7 @@ GenerateOptions GenerateFrom(const Path& load, int ranks, std::string prompt) {
   GenerateOptions options;
   options.common.threads = 1;
   options.run.ranks = ranks;
+  options.run.device = "cpu";  // also where there is a GPU
   options.run.load = load.string();
   options.prompt = std::move(prompt);
   return options;
@@ -63,6 +64,7 @@ TEST_F(TrainTest, LearnsToContinueAPattern) {
   EvaluateOptions evaluate;
   evaluate.common = options.common;
   evaluate.run.ranks = 1;
+  evaluate.run.device = options.run.device;
   evaluate.run.load = options.run.save;
   evaluate.run.set = {"eval_iters=2"};
   const Said evaluated = Call(RunEvaluate, evaluate);
@@ -257,6 +259,7 @@ TEST_F(TrainTest, AModelWithLayerNormIsSavedAndGoesOn) {
     TrainOptions rest;
     rest.common = options.common;
     rest.run.ranks = 1;
+    rest.run.device = options.run.device;
     rest.run.load = options.run.save;
     rest.run.set = {"prove=true"};
     const Said second = Call(RunTrain, rest);
@@ -363,6 +366,7 @@ TEST_F(TrainTest, EvaluatesAllOfTheDataOnce) {
   EvaluateOptions evaluate;
   evaluate.common.threads = 1;
   evaluate.common.json = true;
+  evaluate.run.device = options.run.device;
   evaluate.run.load = options.run.save;
   evaluate.run.ranks = 1;
   std::vector<double> losses;

@@ -59,6 +59,12 @@ TEST(BackendTest, RefusesANameThatIsNotThere) {
   EXPECT_EQ(backend.status().first().expected, "auto or cuda, cpu");
 }
 
+TEST(BackendTest, TheReferenceIsOneOfThemAndAddsInAFixedOrder) {
+  EXPECT_THAT(BackendNames(), ::testing::Contains(kReferenceBackend));
+  EXPECT_TRUE(AddsInFixedOrder(kReferenceBackend));
+  EXPECT_FALSE(AddsInFixedOrder("cuda"));
+}
+
 // The GPU refuses by name what it cannot do; then any other backend does it.
 TEST(BackendTest, TakesTheFirstBackendThatCanRun) {
   const auto world = MakeLoneGroup();

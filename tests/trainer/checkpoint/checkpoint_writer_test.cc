@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "tests/testing/fault_storage.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/run_root.h"
+#include "tests/trainer/comm/no_more_threads.h"
 #include "trainer/comm/thread_comm.h"
 
 namespace ckpt::trainer {
@@ -137,6 +139,24 @@ TEST_F(CheckpointWriterTest, PublishesWhatAllRanksWroteWithAManifestThatProvesIt
   ASSERT_THAT(whole, IsOk());
   EXPECT_EQ(whole->size(), kRanks + 2U);  // data files, .metadata, manifest
   EXPECT_FALSE(Exists(kTarget.string() + ".ckptkit-partial"));
+}
+
+// A rank that gets no thread for it writes when it is asked how far it is.
+TEST_F(CheckpointWriterTest, WritesWithoutAThreadOfItsOwn) {
+  const std::vector<std::string> expected = Expected(2);
+  std::optional<testing::NoMoreThreads> limit;
+  const auto save = [&](CheckpointWriter& writer, HostGroup& world) -> Status {
+    CKPT_RETURN_IF_ERROR(world.Barrier());  // every rank has the thread that it runs on
+    if (world.rank() == 0) limit.emplace();
+    CKPT_RETURN_IF_ERROR(world.Barrier());
+    CKPT_RETURN_IF_ERROR(writer.Start(JobOf(world.rank(), 2)));
+    while (writer.busy()) CKPT_RETURN_IF_ERROR(writer.Poll());
+    return OkStatus();
+  };
+  const auto on_disk = [this](int rank) -> Storage& { return OnDisk(rank); };
+  for (const Status& status : RunWriters(on_disk, save)) EXPECT_THAT(status, IsOk());
+  limit.reset();
+  EXPECT_THAT(ReadWhole(*storage_, kTarget), IsOkAndHolds(expected));
 }
 
 TEST_F(CheckpointWriterTest, GivesTheSameBytesWhenItIsPolled) {

@@ -152,7 +152,7 @@ TEST_F(RollCallTest, NamesTheRankAtTheEndOfAChain) {
   EXPECT_THAT(said.first().actual,
               AllOf(HasSubstr("no answer from rank 3"), HasSubstr("rank 1 has not come to it"),
                     HasSubstr("in a reduce-scatter of 16 bytes, call 1 of a group of 2 ranks"),
-                    Not(HasSubstr("rank 2"))));  // is no member, and well
+                    Not(HasSubstr("rank 2"))));  // is not a member, and well
 }
 
 TEST_F(RollCallTest, RanksThatWaitForEachOtherAreToldFromMissingOnes) {

@@ -2,7 +2,10 @@
 #include "trainer/comm/thread_comm.h"
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <new>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -12,6 +15,8 @@
 #include "tests/conformance/agreement_suite.h"
 #include "tests/conformance/collectives_suite.h"
 #include "tests/testing/matchers.h"
+#include "tests/trainer/comm/no_more_threads.h"
+#include "trainer/comm/exchange_values.h"
 #include "trainer/device/cpu/host_device.h"
 
 namespace ckpt::trainer {
@@ -49,6 +54,8 @@ TEST(AgreementTest, FailsWhenARankIsGone) {
                          if (world.rank() == 2) return OkStatus();  // leaves
                          EXPECT_THAT(ExchangeTexts(world, "x"), FailsWith(ErrorKind::kCancelled));
                          EXPECT_THAT(AgreeOn(world, OkStatus()), FailsWith(ErrorKind::kCancelled));
+                         EXPECT_THAT(AgreeOn(world, Error(ErrorKind::kNoSpace, "own")),
+                                     FailsWith(ErrorKind::kNoSpace));
                          EXPECT_THAT(HoldsEverywhere(world, true),
                                      FailsWith(ErrorKind::kCancelled));
                          return OkStatus();
@@ -93,6 +100,45 @@ TEST(RunRanksTest, AnExceptionOnOneRankIsItsError) {
   EXPECT_THAT(run(std::bad_alloc()), FailsWith(ErrorKind::kSystem));
   EXPECT_THAT(run(std::length_error("far too long")), FailsWith(ErrorKind::kResource));
   EXPECT_THAT(run(std::runtime_error("unforeseen")), FailsWith(ErrorKind::kInternal));
+}
+
+TEST(RunRanksTest, ARankThatGetsNoThreadIsAnError) {
+  const testing::NoMoreThreads limit;
+  EXPECT_THAT(RunRanks(2, [](HostGroup& world) { return world.Barrier(); }),
+              FailsWith(ErrorKind::kSystem));
+}
+
+// The other ranks have met it, and do not wait for its end of the call.
+TEST(RunRanksTest, AnExceptionWithinACallIsTheErrorOfItsRank) {
+  const Status status = RunRanks(3, [](HostGroup& world) -> Status {
+    const std::vector<std::byte> full(3);
+    const auto use = [&](std::span<const std::byte* const>, std::uint64_t, std::uint64_t) {
+      if (world.rank() == 1) throw std::bad_alloc();
+    };
+    CKPT_RETURN_IF_ERROR(world.ExchangeParts(full, use));
+    return world.Barrier();
+  });
+  EXPECT_THAT(status, FailsWith(ErrorKind::kSystem));
+}
+
+TEST(ExchangeValuesTest, GivesEveryRankTheValuesInOrderOfRank) {
+  struct Pair {
+    std::int32_t rank = 0;
+    double half = 0;
+  };
+  EXPECT_THAT(RunRanks(3,
+                       [](HostGroup& world) -> Status {
+                         CKPT_ASSIGN_OR_RETURN(
+                             const std::vector<Pair> all,
+                             ExchangeValues(world, Pair{world.rank(), world.rank() / 2.0}));
+                         EXPECT_EQ(all.size(), 3U);
+                         for (std::size_t rank = 0; rank < all.size(); ++rank) {
+                           EXPECT_EQ(all[rank].rank, static_cast<std::int32_t>(rank));
+                           EXPECT_EQ(all[rank].half, static_cast<double>(rank) / 2);
+                         }
+                         return OkStatus();
+                       }),
+              IsOk());
 }
 
 TEST(RunRanksTest, ReportsACancellationIfThereIsNothingElse) {

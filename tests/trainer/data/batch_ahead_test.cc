@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/testing/matchers.h"
+#include "tests/trainer/comm/no_more_threads.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -96,6 +97,26 @@ TEST_F(BatchAheadTest, AnErrorBelongsToItsStep) {
     ASSERT_THAT(bad.status(), FailsWith(ErrorKind::kBadItem));
   }
   EXPECT_THAT(Take(ahead, 8), ElementsAre(8, 9));
+}
+
+// The step that was read ahead for another one is not the step behind it.
+TEST_F(BatchAheadTest, WhatWasReadAheadIsDroppedWithAnotherStep) {
+  BatchAhead failed(*reader_, 100);
+  EXPECT_THAT(Take(failed, 0), ElementsAre(0, 1));
+  EXPECT_THAT(failed.Take(6), FailsWith(ErrorKind::kBadItem));
+  EXPECT_THAT(Take(failed, 8), ElementsAre(8, 9));
+
+  BatchAhead ended(*reader_, 12);
+  EXPECT_THAT(Take(ended, 0), ElementsAre(0, 1));
+  EXPECT_THAT(Take(ended, 10), ElementsAre(10, 11));
+  EXPECT_THAT(Take(ended, 12), ElementsAre(12, 13));
+}
+
+TEST_F(BatchAheadTest, ReadsWhenItIsAskedWhereThereIsNoThread) {
+  const testing::NoMoreThreads limit;
+  BatchAhead ahead(*reader_, 100);
+  EXPECT_THAT(Take(ahead, 0), ElementsAre(0, 1));
+  EXPECT_THAT(Take(ahead, 2), ElementsAre(2, 3));
 }
 
 }  // namespace

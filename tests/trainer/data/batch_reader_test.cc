@@ -1,6 +1,8 @@
 #include "trainer/data/batch_reader.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -65,6 +67,8 @@ TEST(BatchReaderTest, FollowsTheFormula) {
   EXPECT_EQ((*batches)[0].batch, 2);
   EXPECT_EQ((*batches)[0].seq, 2);
   EXPECT_EQ(reader.SamplesOf(5), 60);
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(reader.SamplesOf(kMost), kMost);
 }
 
 // Sequence g is two examples of one token and padding, or one example of two, in turns.

@@ -6,6 +6,7 @@
 //   indexed-dataset-peer windows PREFIX SEQ_LENGTH
 //       seq_length + 1 tokens each, documents in their order
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -17,6 +18,7 @@
 #include "core/json/json_scanner.h"
 #include "core/json/json_writer.h"
 #include "tests/trainer/data/indexed_dataset_writer.h"
+#include "tests/trainer/data/token_type_names.h"
 #include "trainer/data/internal/indexed_dataset.h"
 #include "trainer/data/token_windows.h"
 
@@ -27,9 +29,10 @@ using Tokens = std::vector<std::int32_t>;
 constexpr std::int64_t kAnyToken = std::int64_t{1} << 31;
 
 Status Write(const Path& prefix, std::string_view type_name) {
-  CKPT_ASSIGN_OR_RETURN(const TokenType type, TokenTypeOf(type_name));
+  const auto* const known = std::ranges::find(kTokenTypes, type_name, &NamedTokenType::name);
+  if (known == kTokenTypes.end()) return Error(ErrorKind::kUsage, "unknown type of tokens");
   CKPT_ASSIGN_OR_RETURN(const auto writer,
-                        IndexedDatasetWriter::Create(PosixStorage(), prefix, type));
+                        IndexedDatasetWriter::Create(PosixStorage(), prefix, known->type));
   for (std::string line; std::getline(std::cin, line);) {
     JsonScanner scan(line, "standard input");
     for (scan.BeginArray(); scan.NextItem();) {

@@ -7,6 +7,7 @@
 
 #include "core/base/check.h"
 #include "core/base/endian.h"
+#include "tests/trainer/data/token_type_names.h"
 #include "trainer/data/internal/indexed_dataset.h"
 
 namespace ckpt::trainer {

@@ -1,6 +1,7 @@
 // Order, events and failures of host queues.
 #include <latch>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -121,6 +122,17 @@ TEST_P(HostQueueTest, ADestroyedQueueFinishesItsWorkFirst) {
   for (int i = 0; i < 50; ++i) RunOn(*queue_, [&] { ++ran; });
   queue_.reset();
   EXPECT_EQ(ran, 50);
+}
+
+// The caller has gone on, so nobody else could catch it.
+TEST(ThreadQueueTest, WhatWorkThrowsIsItsFailure) {
+  const auto device = MakeHostDevice({.queues = QueueMode::kThreads});
+  const auto queue = device->MakeQueue("compute");
+  bool ran = false;
+  RunOn(*queue, [] { throw std::bad_alloc(); });
+  RunOn(*queue, [&] { ran = true; });
+  EXPECT_THAT(queue->Synchronize(), FailsWith(ErrorKind::kSystem));
+  EXPECT_FALSE(ran);
 }
 
 TEST(ThreadQueueTest, DoesNotHoldUpTheCaller) {

@@ -227,7 +227,7 @@ TEST(ForecastTest, TellsWhatWouldFitIfTheRowsOfExpertsWereBounded) {
     return cell.forecast.bytes_with_mean_rows == mean.bytes_of_gpu;
   }));
 
-  // It is no answer where the rest alone is too much, nor where rows are bounded already.
+  // It is not an answer where the rest alone is too much, nor where rows are bounded already.
   cluster.gpu.memory_bytes.value -= 1;
   EXPECT_EQ(forecast(divided).bytes_with_mean_rows, std::nullopt);
   EXPECT_FALSE(forecast(bounded).fits);

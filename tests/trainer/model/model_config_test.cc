@@ -124,6 +124,21 @@ TEST(ParseModelConfig, SaysOnceThatASizeIsNoNumber) {
   EXPECT_EQ(config.status().problems().size(), 1U) << config.status().ToString();
 }
 
+// Sizes come from files, too.
+TEST(ParseModelConfig, RefusesSizesWhoseProductsWouldWrap) {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  for (const char* size : {"hidden_size", "ffn_hidden_size", "vocab_size", "num_attention_heads",
+                           "kv_channels", "num_experts", "moe_ffn_hidden_size"}) {
+    Configuration settings = With(Experts(), {{size, kHuge}});
+    const auto config = ParseModelConfig(settings);
+    ASSERT_THAT(config, FailsWith(ErrorKind::kUsage)) << size;
+    const std::string text = config.status().ToString();
+    EXPECT_TRUE(text.find("10^18 weights") != std::string::npos ||
+                text.find("num_experts is too large") != std::string::npos)
+        << text;
+  }
+}
+
 struct BadSetting {
   const char* name;
   Configuration settings;

@@ -51,13 +51,14 @@ TEST(ProductAlgorithmsTest, NothingInAFileIsPassedOver) {
   struct Case {
     std::string_view from, to, says;
   };
-  for (const Case& wrong : {Case{"\"library\"", "\"version\"", "a member is not known"},
-                            Case{"\"k\":1024", "\"k\":1024,\"speed\":3", "a member is not known"},
-                            Case{"\"m\":16384", "\"m\":0", "a size is below 1"},
-                            Case{"\"bfloat16\"", "\"float17\"", "this is no dtype"},
-                            Case{"fedcba9876543210", "fedcba987654321g", "this is no algorithm"},
-                            Case{"fedcba9876543210", "fedcba98", "this is no algorithm"},
-                            Case{"\"transpose_a\":true", "\"transpose_a\":1", "/products/1"}}) {
+  for (const Case& wrong :
+       {Case{"\"library\"", "\"version\"", "a member is not known"},
+        Case{"\"k\":1024", "\"k\":1024,\"speed\":3", "a member is not known"},
+        Case{"\"m\":16384", "\"m\":0", "a size is below 1"},
+        Case{"\"bfloat16\"", "\"float17\"", "this is not a dtype"},
+        Case{"fedcba9876543210", "fedcba987654321g", "this is not an algorithm"},
+        Case{"fedcba9876543210", "fedcba98", "this is not an algorithm"},
+        Case{"\"transpose_a\":true", "\"transpose_a\":1", "/products/1"}}) {
     const auto read = ParseProductAlgorithms(Changed(wrong.from, wrong.to), "p.json");
     ASSERT_THAT(read, FailsWith(ErrorKind::kBadMetadata)) << wrong.to;
     EXPECT_THAT(read.status().ToString(), HasSubstr(std::string(wrong.says)));

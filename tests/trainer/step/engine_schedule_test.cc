@@ -108,67 +108,6 @@ TEST(EngineScheduleTest, ReplicasAreReducedOnceAStep) {
   EXPECT_THAT(Train(config, options), IsOk());
 }
 
-// Tells for each piece of work of the queues of collectives whether it was enqueued in a batch.
-class BatchDevice final : public testing::ForwardingDevice {
- public:
-  struct Log {
-    std::vector<int> batches;  // calls of each batch, without empty ones
-    int outside = 0;           // calls outside of batches
-  };
-
-  BatchDevice(std::unique_ptr<Device> device, std::function<void(const Log&)> at_end)
-      : ForwardingDevice(std::move(device)), at_end_(std::move(at_end)) {}
-  ~BatchDevice() override { at_end_(log_); }
-
-  std::unique_ptr<Queue> MakeQueue(std::string_view name) override {
-    std::unique_ptr<Queue> queue = ForwardingDevice::MakeQueue(name);
-    if (!name.starts_with("gather")) return queue;
-    return std::make_unique<CountedQueue>(std::move(queue), *this);
-  }
-  void BeginBatch() override { calls_ = 0; }
-  void EndBatch() override {
-    if (calls_ > 0) log_.batches.push_back(calls_);
-    calls_ = kNoBatch;
-  }
-
- private:
-  static constexpr int kNoBatch = -1;
-
-  class CountedQueue final : public testing::ForwardingQueue {
-   public:
-    CountedQueue(std::unique_ptr<Queue> target, BatchDevice& device)
-        : ForwardingQueue(std::move(target)), device_(device) {}
-
-    void Enqueue(std::function<Status()> work) override {
-      ++(device_.calls_ == kNoBatch ? device_.log_.outside : device_.calls_);
-      ForwardingQueue::Enqueue(std::move(work));
-    }
-
-   private:
-    BatchDevice& device_;
-  };
-
-  const std::function<void(const Log&)> at_end_;
-  Log log_;
-  int calls_ = kNoBatch;
-};
-
-// A unit has several flat arrays: dense ones, and in the second layer one of experts.
-TEST(EngineScheduleTest, TheCallsOfAUnitAreOneBatch) {
-  std::mutex mutex;
-  const auto check = [&](const BatchDevice::Log& log) {
-    const std::lock_guard lock(mutex);
-    EXPECT_EQ(log.outside, 0);
-    // The embedding, the layers, the head; backward finds both layers in their slots.
-    EXPECT_THAT(log.batches, ::testing::ElementsAre(1, 3, 4, 1));
-  };
-  TrainConfig config = OnMesh(SmallRun(SmallMoe(), 4), {.world_size = 4});
-  const RunOptions options = {.steps = 1, .wrap_device = [&](std::unique_ptr<Device> device) {
-                                return std::make_unique<BatchDevice>(std::move(device), check);
-                              }};
-  EXPECT_THAT(Train(config, options), IsOk());
-}
-
 // Notes what the host asks of the queues, in its order.
 class NotedQueues final : public testing::ForwardingDevice {
  public:

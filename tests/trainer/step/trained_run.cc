@@ -7,8 +7,11 @@
 #include <mutex>
 #include <utility>
 
+#include <gtest/gtest.h>
+
 #include "tests/testing/process_ranks.h"
 #include "tests/testing/strict_device.h"
+#include "trainer/comm/exchange_values.h"
 #include "trainer/comm/thread_comm.h"
 #include "trainer/ops/cpu/host_ops.h"
 #include "trainer/random/philox.h"
@@ -100,10 +103,8 @@ std::vector<Piece> Decode(std::span<const std::byte> bytes) {
 
 Result<WholeTensors> Assemble(HostGroup& world, const std::vector<Piece>& mine) {
   std::vector<std::byte> bytes = Encode(mine);
-  const std::uint64_t size = bytes.size();
-  std::vector<std::uint64_t> sizes(static_cast<std::size_t>(world.size()));
-  CKPT_RETURN_IF_ERROR(
-      world.Exchange(std::as_bytes(std::span(&size, 1)), std::as_writable_bytes(std::span(sizes))));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> sizes,
+                        ExchangeValues(world, std::uint64_t{bytes.size()}));
   const std::uint64_t largest = *std::ranges::max_element(sizes);
   bytes.resize(largest);
   std::vector<std::byte> all(largest * sizes.size());

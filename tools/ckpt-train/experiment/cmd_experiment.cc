@@ -10,7 +10,6 @@
 #include "tools/ckpt-train/experiment/internal/reshard.h"
 #include "tools/ckpt-train/experiment/internal/topologies.h"
 #include "tools/cli/error_report.h"
-#include "trainer/backend/backend.h"
 
 namespace ckpt::train {
 
@@ -21,9 +20,9 @@ Result<ExitCode> RunReshard(const ExperimentOptions& options, Storage& storage,
   CKPT_ASSIGN_OR_RETURN(
       const trainer::BackendChoice device,
       trainer::ChooseBackend({.name = options.device, .fixed_order = options.canonical}));
-  const ReshardSums sums = options.canonical      ? ReshardSums::kCanonical
-                           : device.name == "cpu" ? ReshardSums::kTree
-                                                  : ReshardSums::kTreeOnGpu;
+  const ReshardSums sums = options.canonical                        ? ReshardSums::kCanonical
+                           : trainer::AddsInFixedOrder(device.name) ? ReshardSums::kTree
+                                                                    : ReshardSums::kTreeButNorm;
   CKPT_ASSIGN_OR_RETURN(std::vector<ReshardCase> cases,
                         SelectCases(ReshardCases(sums), options.topologies));
   CKPT_ASSIGN_OR_RETURN(ExperimentFolder folder, ExperimentFolder::Open(storage, options.output));

@@ -11,6 +11,7 @@
 #include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/streams.h"
+#include "trainer/backend/backend.h"
 
 namespace ckpt::train {
 
@@ -20,9 +21,10 @@ struct ExperimentOptions {
   std::vector<std::string> topologies;     // names of ReshardCases; none: all of them
   std::int64_t steps = 100;                // of the source run, until it is saved
   std::int64_t resume_steps = 50;          // of every resumed run
-  std::string device = "cpu";              // what the ranks compute on; they may share a GPU
-  bool canonical = false;                  // reduction: canonical; all must be bit-equal then
-  bool keep = false;                       // the checkpoints, which are removed otherwise
+  // What the ranks compute on; they may share it.
+  std::string device{trainer::kReferenceBackend};
+  bool canonical = false;  // reduction: canonical; all must be bit-equal then
+  bool keep = false;       // the checkpoints, which are removed otherwise
 };
 
 // `experiment reshard`: trains the proxy under FSDP and expert parallelism, saves it, lets it go on

@@ -127,7 +127,8 @@ std::string RollCall::AnswerTo(std::string_view question, Clock::time_point now)
 }
 
 Status RollCall::Verdict() const {
-  std::vector<int> silent;  // of the whole world: other members may wait for one that is no member
+  // Of the whole world: other members may wait for one that is not a member.
+  std::vector<int> silent;
   std::vector<int> busy, elsewhere;
   std::string where;
   for (int rank = 0; rank < mailbox_->size(); ++rank) {

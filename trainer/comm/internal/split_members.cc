@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <span>
+
+#include "trainer/comm/exchange_values.h"
 
 namespace ckpt::trainer {
 
@@ -11,10 +12,8 @@ Result<std::vector<int>> SplitMembers(HostGroup& parent, int color, int key) {
     int color = 0;
     int key = 0;
   };
-  const Choice mine{color, key};
-  std::vector<Choice> choices(static_cast<std::size_t>(parent.size()));
-  CKPT_RETURN_IF_ERROR(parent.Exchange(std::as_bytes(std::span(&mine, 1)),
-                                       std::as_writable_bytes(std::span(choices))));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<Choice> choices,
+                        ExchangeValues(parent, Choice{color, key}));
   std::vector<int> members;
   for (int rank = 0; rank < parent.size(); ++rank) {
     if (choices[static_cast<std::size_t>(rank)].color == color) members.push_back(rank);

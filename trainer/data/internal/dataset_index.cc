@@ -21,15 +21,14 @@ constexpr std::uint8_t kFloat32Code = 7;
 
 struct TypeRow {
   TokenType type;
-  std::string_view name;
   std::size_t size_bytes;
 };
-constexpr std::array<TypeRow, 6> kTypes = {{{TokenType::kUint8, "uint8", 1},
-                                            {TokenType::kInt8, "int8", 1},
-                                            {TokenType::kInt16, "int16", 2},
-                                            {TokenType::kInt32, "int32", 4},
-                                            {TokenType::kInt64, "int64", 8},
-                                            {TokenType::kUint16, "uint16", 2}}};
+constexpr std::array<TypeRow, 6> kTypes = {{{TokenType::kUint8, 1},
+                                            {TokenType::kInt8, 1},
+                                            {TokenType::kInt16, 2},
+                                            {TokenType::kInt32, 4},
+                                            {TokenType::kInt64, 8},
+                                            {TokenType::kUint16, 2}}};
 
 const TypeRow& RowOf(TokenType type) {
   for (const TypeRow& row : kTypes) {
@@ -62,18 +61,6 @@ bool TablesEnd(std::uint64_t num_sequences, std::uint64_t num_entries, std::uint
 }  // namespace
 
 std::size_t TokenBytes(TokenType type) { return RowOf(type).size_bytes; }
-std::string_view TokenTypeName(TokenType type) { return RowOf(type).name; }
-
-Result<TokenType> TokenTypeOf(std::string_view name) {
-  std::string names;
-  for (const TypeRow& row : kTypes) {
-    if (row.name == name) return row.type;
-    names += (names.empty() ? "" : ", ") + std::string(row.name);
-  }
-  return Error(ErrorKind::kUsage, "unknown type of tokens")
-      .Expected("one of " + names)
-      .Actual(Quote(name));
-}
 
 Result<DatasetIndex> DatasetIndex::Parse(ByteSpan bytes, std::uint64_t bin_bytes,
                                          std::string_view name) {

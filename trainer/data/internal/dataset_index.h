@@ -31,10 +31,6 @@ enum class TokenType : std::uint8_t {
   kUint16 = 8,
 };
 [[nodiscard]] std::size_t TokenBytes(TokenType type);
-// "uint16", …
-[[nodiscard]] std::string_view TokenTypeName(TokenType type);
-// Errors: kUsage (no type has this name; lists the names).
-Result<TokenType> TokenTypeOf(std::string_view name);
 
 // A checked view of an index. The bytes must outlive the view.
 class DatasetIndex {

@@ -36,7 +36,7 @@ CudaEventPool::~CudaEventPool() {
 
 cudaEvent_t CudaEventPool::Take() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!idle_.empty()) {
       cudaEvent_t event = idle_.back();
       idle_.pop_back();
@@ -49,7 +49,7 @@ cudaEvent_t CudaEventPool::Take() {
 }
 
 void CudaEventPool::Return(cudaEvent_t event) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   idle_.push_back(event);
 }
 

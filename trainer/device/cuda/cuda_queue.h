@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include <cuda_runtime_api.h>
 
+#include "core/base/mutex.h"
 #include "core/base/status.h"
 #include "trainer/device/cuda/cuda_status.h"
 #include "trainer/device/device.h"
@@ -30,12 +30,12 @@ class CudaEventPool {
   CudaEventPool& operator=(const CudaEventPool&) = delete;
 
   // Null if the driver has none left.
-  cudaEvent_t Take();
-  void Return(cudaEvent_t event);
+  cudaEvent_t Take() CKPT_EXCLUDES(mutex_);
+  void Return(cudaEvent_t event) CKPT_EXCLUDES(mutex_);
 
  private:
-  std::mutex mutex_;
-  std::vector<cudaEvent_t> idle_;
+  Mutex mutex_;
+  std::vector<cudaEvent_t> idle_ CKPT_GUARDED_BY(mutex_);
 };
 
 // Every queue of a CUDA device is a CudaQueue. Its stream is non-blocking: it does not wait for

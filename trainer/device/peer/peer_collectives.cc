@@ -11,6 +11,7 @@
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "trainer/comm/agreement.h"
+#include "trainer/comm/exchange_values.h"
 #include "trainer/device/peer/internal/peer_board.h"
 #include "trainer/device/rank_slices.h"
 
@@ -77,6 +78,21 @@ class PeerCollectives final : public Collectives {
   std::vector<MutableByteSpan> registered_;
 };
 
+// Tells the board, at the end of its scope, when this rank will have read; also if enqueueing the
+// reads throws: the others wait for it before they free their memory.
+class Reading {
+ public:
+  Reading(PeerBoard& board, int rank, Queue& queue) : board_(board), rank_(rank), queue_(queue) {}
+  ~Reading() { board_.Done(rank_, queue_.Record()); }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+ private:
+  PeerBoard& board_;
+  const int rank_;
+  Queue& queue_;
+};
+
 template <typename Pull>
 void PeerCollectives::Call(Queue& queue, PeerOperand mine, const Pull& pull) {
   if (size() == 1) return pull(Operands{std::move(mine)});
@@ -86,11 +102,11 @@ void PeerCollectives::Call(Queue& queue, PeerOperand mine, const Pull& pull) {
     return;
   }
   ++num_calls_;
+  const Reading reading(*board_, rank(), queue);
   for (std::size_t peer = 0; peer < shown->size(); ++peer) {
     if (peer != static_cast<std::size_t>(rank())) WaitFor(queue, peer, (*shown)[peer].ready);
   }
   pull(*shown);
-  board_->Done(rank(), queue.Record());
 }
 
 void PeerCollectives::Gather(Queue& queue, const Tensor& shard, const Tensor& full,
@@ -150,14 +166,9 @@ void PeerCollectives::ScatterParts(Queue& queue, const Tensor& full,
 }
 
 Result<std::vector<Tensor>> PeerCollectives::Views(const Tensor& array) {
-  const std::byte* const mine = array.bytes();
-  std::vector<const std::byte*> all(static_cast<std::size_t>(size()));
-  CKPT_RETURN_IF_ERROR(
-      host().Exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<void*> all, ExchangeValues(host(), array.data));
   std::vector<Tensor> views(all.size(), array);
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    views[rank].data = const_cast<std::byte*>(all[rank]);
-  }
+  for (std::size_t rank = 0; rank < all.size(); ++rank) views[rank].data = all[rank];
   return views;
 }
 

@@ -24,7 +24,6 @@ void ParamStore::Refresh(int unit, WrittenBy writer) {
 }
 
 void ParamStore::RefreshSlices(int unit, const Event& updated) {
-  const CollectiveBatch batch(device_);
   for (const std::size_t g : Groups(unit)) {
     const GroupPlan& group = plan_.groups[g];
     if (group.main.elems == group.part.elems) continue;
@@ -40,7 +39,6 @@ void ParamStore::RefreshWhole(int unit, WrittenBy writer) {
     return group.part.elems < group.weights.elems;
   };
   if (!AnyGroup(unit, is_held_whole)) return;
-  const CollectiveBatch batch(device_);
   for (const std::size_t g : Groups(unit)) {
     const GroupPlan& group = plan_.groups[g];
     if (!is_held_whole(group)) continue;
@@ -69,16 +67,13 @@ SlotPool::Slot* ParamStore::Gather(int unit) {
   SlotPool::Slot* slot = weight_slots_.Take(unit);
   if (slot == nullptr) return nullptr;
   gather_->Wait(slot->free);
-  {
-    const CollectiveBatch batch(device_);
-    ForEachInSlot(
-        unit, slot->memory, plan_.precision.compute,
-        [](const GroupPlan& group) { return group.gathers(); },
-        [&](std::size_t g, const Tensor& whole) {
-          GatherComm(plan_.groups[g])
-              .GatherShards(*gather_, arrays_[g].weights, whole, State(unit).sliced);
-        });
-  }
+  ForEachInSlot(
+      unit, slot->memory, plan_.precision.compute,
+      [](const GroupPlan& group) { return group.gathers(); },
+      [&](std::size_t g, const Tensor& whole) {
+        GatherComm(plan_.groups[g])
+            .GatherShards(*gather_, arrays_[g].weights, whole, State(unit).sliced);
+      });
   slot->ready = gather_->Record();
   ++counters_.gathers;
   counters_.most_gathered_units =

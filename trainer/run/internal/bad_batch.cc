@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/base/check.h"
+#include "trainer/comm/exchange_values.h"
 
 namespace ckpt::train {
 namespace {
@@ -44,10 +45,9 @@ Status NameBadBatch(const Status& failure, const FailedStep& failed,
                     const trainer::BatchReader& batches, const trainer::RankTrainer& trainer,
                     trainer::HostGroup& world) {
   CKPT_CHECK(failure.kind() == ErrorKind::kValueMismatch);
-  const Finding mine = FindingOf(failure, failed, batches, trainer);
-  std::vector<Finding> all(static_cast<std::size_t>(world.size()));
-  CKPT_RETURN_IF_ERROR(
-      world.Exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
+  CKPT_ASSIGN_OR_RETURN(
+      const std::vector<Finding> all,
+      trainer::ExchangeValues(world, FindingOf(failure, failed, batches, trainer)));
 
   const auto bad = std::ranges::min_element(all, {}, &Finding::first_sample);
   const auto named =

@@ -13,8 +13,10 @@
 
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
+#include "core/base/thrown.h"
 #include "core/manifest/late_checks.h"
 #include "core/manifest/manifest_text.h"
+#include "trainer/comm/exchange_values.h"
 #include "trainer/comm/row_exchange.h"
 
 namespace ckpt::train {
@@ -55,9 +57,7 @@ Result<std::vector<BlockPart>> SendToComparers(std::vector<BlockPart> parts,
 Result<std::optional<BlockPart>> FirstDamage(const std::optional<BlockPart>& found,
                                              trainer::HostGroup& world) {
   const BlockPart mine = found.value_or(BlockPart());  // which is empty, as no damaged block is
-  std::vector<BlockPart> all(static_cast<std::size_t>(world.size()));
-  CKPT_RETURN_IF_ERROR(
-      world.Exchange(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))));
+  CKPT_ASSIGN_OR_RETURN(std::vector<BlockPart> all, trainer::ExchangeValues(world, mine));
   std::erase_if(all, [](const BlockPart& part) { return part.size_bytes == 0; });
   if (all.empty()) return std::optional<BlockPart>();
   return std::optional(*std::ranges::min_element(all));
@@ -84,7 +84,7 @@ Status LoadChecked(const OpenedCheckpoint& checkpoint, const std::function<Statu
   const std::shared_ptr<LateChecks>& late = checkpoint.late_checks;
   if (late == nullptr) return load();
   late->Begin();
-  Status loaded = load();
+  Status loaded = StatusOfCall(load);
   // All have ended their reading then.
   Status compared = world.Barrier();
   if (compared.ok()) compared = CompareTogether(*late, world);

@@ -24,6 +24,14 @@ trainer::FillRows RowsOf(WeightReader& reader, ProgressSink* progress) {
   };
 }
 
+Status SetWeights(const ModelSource& model, std::uint64_t budget_bytes,
+                  trainer::RankTrainer& trainer, ProgressSink* progress) {
+  CKPT_ASSIGN_OR_RETURN(WeightReader weights,
+                        WeightReader::Open(model, kTrainerNaming, {}, budget_bytes));
+  CKPT_RETURN_IF_ERROR(CheckFits(model, weights.view(), trainer.config(), StoredPart::kWeights));
+  return trainer.SetWeights(RowsOf(weights, progress));
+}
+
 // SGD without momentum keeps nothing, so its groups are asked, too.
 Status CheckOptimizer(const TrainingState& state, const trainer::OptimizerConfig& optimizer) {
   const bool is_sgd = optimizer.kind == trainer::OptimizerKind::kSgd;
@@ -42,19 +50,16 @@ Status CheckOptimizer(const TrainingState& state, const trainer::OptimizerConfig
 
 }  // namespace
 
-Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer,
-                   ProgressSink* progress) {
-  CKPT_ASSIGN_OR_RETURN(WeightReader weights,
-                        WeightReader::Open(model, kTrainerNaming, {}, kLoadBudgetBytes));
-  CKPT_RETURN_IF_ERROR(CheckFits(model, weights.view(), trainer.config(), StoredPart::kWeights));
-  return trainer.SetWeights(RowsOf(weights, progress));
+Status LoadWeights(const ModelSource& model, std::uint64_t budget_bytes,
+                   trainer::RankTrainer& trainer, ProgressSink& progress) {
+  return SetWeights(model, budget_bytes, trainer, &progress);
 }
 
 Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer,
                  ProgressSink* progress) {
   CKPT_RETURN_IF_ERROR(CheckOptimizer(state, trainer.config().optimizer));
   CKPT_RETURN_IF_ERROR(CheckGroupsAreAlike(state));
-  CKPT_RETURN_IF_ERROR(LoadWeights(state.weights, trainer, progress));
+  CKPT_RETURN_IF_ERROR(SetWeights(state.weights, kLoadBudgetBytes, trainer, progress));
   CKPT_RETURN_IF_ERROR(CheckDecaysAlike(state, trainer.config()));
   trainer.optimizer().set_steps(state.run.finished_updates());
   for (std::size_t m = 0; m < state.moments.size(); ++m) {

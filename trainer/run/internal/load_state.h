@@ -2,6 +2,8 @@
 #ifndef CKPT_TRAINER_RUN_INTERNAL_LOAD_STATE_H_
 #define CKPT_TRAINER_RUN_INTERNAL_LOAD_STATE_H_
 
+#include <cstdint>
+
 #include "converters/verbs/training_state.h"
 #include "core/base/status.h"
 #include "core/exec/progress.h"
@@ -9,10 +11,10 @@
 
 namespace ckpt::train {
 
-// Reads the rows of weights and buffers that this rank owns. Adds their bytes in float32 to
-// `progress`, unless it is null. Errors: those of CheckFits and WeightReader.
-Status LoadWeights(const ModelSource& model, trainer::RankTrainer& trainer,
-                   ProgressSink* progress = nullptr);
+// Reads the rows of weights and buffers that this rank owns, within `budget_bytes`, and adds their
+// bytes in float32 to `progress`. Errors: those of CheckFits and WeightReader.
+Status LoadWeights(const ModelSource& model, std::uint64_t budget_bytes,
+                   trainer::RankTrainer& trainer, ProgressSink& progress);
 
 // Reads the rows that this rank owns of weights and buffers and, if the state has them, of moments;
 // and the number of updates.

@@ -44,7 +44,7 @@ NcclLibrary FakeNccl() {
   nccl.async_error = [](ncclComm_t communicator, ncclResult_t* code) {
     const bool is_last = communicator == CommunicatorOf(kRanks - 1);
     const Failure now = is_last ? failure.load() : Failure();
-    *code = is_last ? now.found : ncclInProgress;  // which is no failure
+    *code = is_last ? now.found : ncclInProgress;  // which is not a failure
     return now.asked;
   };
   nccl.error_string = [](ncclResult_t code) {

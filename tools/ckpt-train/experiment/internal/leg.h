@@ -40,7 +40,7 @@ struct Stretch {
 
 struct LegOptions {
   int num_ranks = 1;
-  std::string device = "cpu";
+  std::string device = {};  // name of a backend
   std::vector<Stretch> stretches;
   std::function<void(const StepMetrics&)> on_step;  // by rank 0
 };

@@ -25,7 +25,7 @@ struct ReshardFindings {
   std::int64_t steps = 0;  // of the source run, until it was saved
   std::int64_t resume_steps = 0;
   bool canonical = false;
-  std::string device = "cpu";
+  std::string device = {};   // name of a backend
   std::string saved_digest;  // of the state that the source run saved
   Leg whole;                 // the source run, never interrupted
   std::vector<ResumedCase> cases;

@@ -9,6 +9,7 @@
 #include "core/base/check.h"
 #include "tools/ckpt-train/experiment/internal/progress.h"
 #include "tools/ckpt-train/experiment/internal/proxy.h"
+#include "trainer/backend/backend.h"
 
 namespace ckpt::train {
 namespace {
@@ -128,8 +129,7 @@ class Experiment {
                        std::vector<Stretch> stretches) {
     progress_.BeginRun(title);
     const std::string where = fmt::format("running {}", title);
-    // A GPU gives the same bits twice only where it is asked to.
-    if (runs_.device != "cpu") settings["deterministic_mode"] = true;
+    if (!trainer::AddsInFixedOrder(runs_.device)) settings["deterministic_mode"] = true;
     const Result<RunConfig> run =
         ResolveRun(storage_, std::move(settings), num_ranks, {.training = true});
     if (!run.ok()) return Status(run.status()).While(where);

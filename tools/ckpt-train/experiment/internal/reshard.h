@@ -20,7 +20,7 @@ struct ReshardRuns {
   std::vector<ReshardCase> cases;  // after those that they resume from
   std::int64_t steps = 0;          // of the source run, until it is saved
   std::int64_t resume_steps = 0;   // of every other
-  std::string device = "cpu";
+  std::string device = {};         // name of a backend
   bool canonical = false;
 };
 

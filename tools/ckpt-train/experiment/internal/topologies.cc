@@ -55,7 +55,7 @@ std::vector<ReshardCase> ReshardCases(ReshardSums sums) {
   };
   for (ReshardCase& each : cases) {
     if (sums == ReshardSums::kCanonical) each.tolerance = kBitEqual;
-    if (sums == ReshardSums::kTreeOnGpu && each.name != "a") each.tolerance = kRounding;
+    if (sums == ReshardSums::kTreeButNorm && each.name != "a") each.tolerance = kRounding;
   }
   return cases;
 }

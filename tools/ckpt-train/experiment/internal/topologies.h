@@ -41,9 +41,9 @@ struct ReshardCase {
 
 // How the runs add, which says what must be equal.
 enum class ReshardSums : std::uint8_t {
-  kTree,       // on the CPU: meshes whose sums are the same tree are bit-equal
-  kTreeOnGpu,  // the norm is rounded in the order of a rank's rows: only one mesh is bit-equal
-  kCanonical,  // all are bit-equal
+  kTree,         // meshes whose sums are the same tree are bit-equal
+  kTreeButNorm,  // it is rounded in the order of a rank's rows: only one mesh is bit-equal
+  kCanonical,    // all are bit-equal
 };
 
 // a to k, and "back": the source's mesh again, from where c ended.

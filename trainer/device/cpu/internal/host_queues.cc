@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/mutex.h"
+#include "core/base/thrown.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -145,7 +146,7 @@ class ThreadQueue final : public HostQueue {
   void Run() {
     while (std::function<Status()> work = Take()) {
       delays_.Next();
-      Status status = progress_->has_failed() ? OkStatus() : work();
+      Status status = progress_->has_failed() ? OkStatus() : StatusOfCall(work);
       work = nullptr;  // destroys its captures before any waiter learns that it ran
       progress_->Finish(std::move(status));
     }

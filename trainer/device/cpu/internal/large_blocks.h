@@ -27,7 +27,7 @@ class LargeBlocks {
 
   // Null if there is no memory.
   void* Allocate(std::uint64_t size_bytes);
-  // False if it is no block of these.
+  // False if it is not one of these blocks.
   bool Free(void* data);
 
  private:

@@ -1,13 +1,13 @@
 #include "trainer/device/cuda/internal/cuda_peer_reader.h"
 
 #include <algorithm>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <cuda_runtime_api.h>
 
+#include "trainer/comm/exchange_values.h"
 #include "trainer/device/cuda/cuda_queue.h"
 #include "trainer/device/cuda/cuda_status.h"
 #include "trainer/device/cuda/internal/peer_kernels.h"
@@ -69,9 +69,7 @@ class CudaPeerReader final : public PeerReader {
 Result<std::unique_ptr<PeerReader>> MakeCudaPeerReader(HostGroup& group) {
   int own = 0;
   CKPT_RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&own), "cudaGetDevice"));
-  std::vector<int> of_ranks(static_cast<std::size_t>(group.size()));
-  CKPT_RETURN_IF_ERROR(group.Exchange(std::as_bytes(std::span(&own, 1)),
-                                      std::as_writable_bytes(std::span(of_ranks))));
+  CKPT_ASSIGN_OR_RETURN(std::vector<int> of_ranks, ExchangeValues(group, own));
   for (const int other : of_ranks) {
     if (other == own) continue;
     int can_read = 0;

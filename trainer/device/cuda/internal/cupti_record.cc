@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cxxabi.h>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -12,6 +11,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "core/base/mutex.h"
 #include "trainer/device/cuda/cuda_status.h"
 #include "trainer/device/cuda/internal/cupti_library.h"
 
@@ -32,9 +32,9 @@ struct CollectedWork {
 // What CUPTI has handed over. Its callbacks get no pointer of ours, so there is one for the
 // process.
 struct Collected {
-  std::mutex mutex;
-  std::vector<CollectedWork> work;
-  std::unordered_map<std::uint32_t, std::int64_t> operations;  // by call
+  Mutex mutex;
+  std::vector<CollectedWork> work CKPT_GUARDED_BY(mutex);
+  std::unordered_map<std::uint32_t, std::int64_t> operations CKPT_GUARDED_BY(mutex);  // by call
 };
 
 Collected& TheCollected() {
@@ -72,7 +72,7 @@ void CUPTIAPI GiveBuffer(std::uint8_t** buffer, std::size_t* size_bytes, std::si
 void CUPTIAPI TakeBuffer(CUcontext /*context*/, std::uint32_t /*stream*/, std::uint8_t* buffer,
                          std::size_t /*size_bytes*/, std::size_t valid_bytes) {
   Collected& collected = TheCollected();
-  const std::lock_guard lock(collected.mutex);
+  const MutexLock lock(collected.mutex);
   CUpti_Activity* activity = nullptr;
   while (the_cupti->get_next_record(buffer, valid_bytes, &activity) == CUPTI_SUCCESS) {
     switch (activity->kind) {
@@ -131,7 +131,7 @@ class CuptiRecord final : public WorkRecord {
     CKPT_RETURN_IF_ERROR(
         CuptiStatus(cupti_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "cuptiActivityFlushAll"));
     Collected& collected = TheCollected();
-    const std::lock_guard lock(collected.mutex);
+    const MutexLock lock(collected.mutex);
     std::vector<DeviceWork> work;
     for (CollectedWork& one : collected.work) {
       if (one.gpu != gpu_ || one.work.end_ns == 0) continue;  // another rank's, or not over
@@ -161,7 +161,7 @@ Result<std::unique_ptr<WorkRecord>> StartCuptiRecord() {
   the_cupti = cupti;
   {
     Collected& collected = TheCollected();
-    const std::lock_guard lock(collected.mutex);
+    const MutexLock lock(collected.mutex);
     collected.work.clear();
     collected.operations.clear();
   }

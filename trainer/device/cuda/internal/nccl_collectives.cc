@@ -13,6 +13,7 @@
 #include "core/base/check.h"
 #include "trainer/comm/agreement.h"
 #include "trainer/comm/call_track.h"
+#include "trainer/comm/exchange_values.h"
 #include "trainer/device/cuda/cuda_queue.h"
 #include "trainer/device/cuda/internal/nccl_memory.h"
 #include "trainer/device/cuda/internal/nccl_watchdog.h"
@@ -242,9 +243,7 @@ Result<std::unique_ptr<Collectives>> MakeNcclCollectives(const NcclLibrary& nccl
   if (group->rank() == 0) {
     made = nccl.StatusOf(nccl.get_unique_id(&id), "ncclGetUniqueId", nullptr);
   }
-  std::vector<ncclUniqueId> ids(static_cast<std::size_t>(group->size()));
-  CKPT_RETURN_IF_ERROR(
-      group->Exchange(std::as_bytes(std::span(&id, 1)), std::as_writable_bytes(std::span(ids))));
+  CKPT_ASSIGN_OR_RETURN(const std::vector<ncclUniqueId> ids, ExchangeValues(*group, id));
   CKPT_RETURN_IF_ERROR(AgreeOn(*group, made));
   std::shared_ptr<CallTrack> track = group->MakeTrack("nccl");
   std::shared_ptr<CallTrack> host_track = group->MakeTrack("nccl-host");

@@ -18,7 +18,7 @@ constexpr int kWarps = kReduceThreads / kWarp;  // of a block
 struct RowRun {
   std::int64_t begin = 0;  // element of the result
   std::int64_t columns = 0;
-  double* squares = nullptr;  // null: elements between rows, which are no row
+  double* squares = nullptr;  // null: elements between rows, which are not a row
   std::int64_t end = 0;       // rows of the batch
   bool fits_packs = false;
 };

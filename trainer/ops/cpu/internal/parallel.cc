@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <exception>
+#include <new>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -40,7 +43,24 @@ class Job {
   Job(std::int64_t count, std::int64_t range, const Body& body)
       : count_(count), range_(range), body_(body) {}
 
-  void Run() {
+  // Keeps what the body throws, and lets no thread take a further range then.
+  void Run() CKPT_EXCLUDES(mutex_) {
+    try {
+      RunRanges();
+    } catch (const std::exception&) {
+      next_.store(count_, std::memory_order_relaxed);
+      const MutexLock lock(mutex_);
+      if (thrown_ == nullptr) thrown_ = std::current_exception();
+    }
+  }
+  // Throws what the body threw first, if anything.
+  void Rethrow() CKPT_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (thrown_ != nullptr) std::rethrow_exception(thrown_);
+  }
+
+ private:
+  void RunRanges() {
     // Relaxed is enough: the ranges are disjoint, and releasing the pool's mutex publishes what
     // threads wrote.
     for (;;) {
@@ -50,19 +70,25 @@ class Job {
     }
   }
 
- private:
   const std::int64_t count_;
   const std::int64_t range_;
   const Body& body_;
   std::atomic<std::int64_t> next_{0};
+  Mutex mutex_;
+  std::exception_ptr thrown_ CKPT_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
 struct Parallel::Pool {
   explicit Pool(int workers) {
-    for (int i = 0; i < workers; ++i) {
-      threads.emplace_back([this] { Work(); });
+    try {
+      threads.reserve(static_cast<std::size_t>(workers));
+      for (int i = 0; i < workers; ++i) threads.emplace_back([this] { Work(); });
+    } catch (const std::system_error&) {
+      // The system gives no more threads: the existing ones do the work.
+    } catch (const std::bad_alloc&) {
+      // The same.
     }
   }
 
@@ -92,8 +118,11 @@ struct Parallel::Pool {
       job = nullptr;
     }
     LookFor([&] { return shared.workers.load(std::memory_order_relaxed) == 0; });
-    MutexLock lock(mutex);
-    while (shared.workers > 0) lock.Wait(idle);
+    {
+      MutexLock lock(mutex);
+      while (shared.workers > 0) lock.Wait(idle);
+    }
+    shared.Rethrow();
     return true;
   }
 

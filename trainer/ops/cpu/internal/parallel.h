@@ -12,6 +12,7 @@ namespace ckpt::trainer {
 // on their caller alone.
 class Parallel {
  public:
+  // If the system refuses threads, fewer do the work.
   explicit Parallel(int threads);
   ~Parallel();
   Parallel(const Parallel&) = delete;
@@ -21,7 +22,7 @@ class Parallel {
 
   // Calls `body(begin, end)` for ranges that cover [0, count) without overlap. Each has at least
   // `grain` elements, except the last. The division depends on the number of threads, so results
-  // must not depend on the division.
+  // must not depend on the division. Throws what `body` throws, when no thread runs it any more.
   void For(std::int64_t count, std::int64_t grain,
            const std::function<void(std::int64_t begin, std::int64_t end)>& body);
 

@@ -22,6 +22,7 @@ class Scratch {
     const std::size_t size_bytes = static_cast<std::size_t>(count) * sizeof(T);
     if (size_bytes > size_bytes_) {
       memory_.reset();
+      size_bytes_ = 0;  // if there is no memory
       memory_.reset(static_cast<std::byte*>(::operator new(size_bytes, kAlignment)));
       size_bytes_ = size_bytes;
     }

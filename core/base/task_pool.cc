@@ -1,4 +1,4 @@
-#include "core/exec/task_pool.h"
+#include "core/base/task_pool.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,6 +1,6 @@
 // Runs independent tasks on a few threads, and stops at the first failure.
-#ifndef CKPT_CORE_EXEC_TASK_POOL_H_
-#define CKPT_CORE_EXEC_TASK_POOL_H_
+#ifndef CKPT_CORE_BASE_TASK_POOL_H_
+#define CKPT_CORE_BASE_TASK_POOL_H_
 
 #include <cstddef>
 #include <functional>
@@ -25,4 +25,4 @@ Status RunTasks(std::size_t num_tasks, int threads, std::stop_token stop,
 
 }  // namespace ckpt
 
-#endif  // CKPT_CORE_EXEC_TASK_POOL_H_
+#endif  // CKPT_CORE_BASE_TASK_POOL_H_
