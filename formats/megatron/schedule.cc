@@ -43,8 +43,9 @@ Status CheckSchedule(const TrainingRun& run, const layout::Configuration& args,
 
 std::optional<std::int64_t> UpdatesOfSchedule(const TrainingRun& run,
                                               const layout::Configuration& args) {
-  const std::optional<std::int64_t> batch = BatchOf(run);
   const std::int64_t samples = run.schedule.num_steps;
+  if (run.iteration == 0 && samples == 0) return 0;  // whatever a batch is
+  const std::optional<std::int64_t> batch = BatchOf(run);
   if (!batch || StoredBatch(args).value_or(*batch) != *batch) return std::nullopt;
   if (samples < 0 || samples > run.consumed_samples || samples % *batch != 0) return std::nullopt;
   return samples / *batch;

@@ -146,9 +146,9 @@ void PrintDifferences(const Differences& findings, cli::Streams& streams) {
       comparison.run && !comparison.run->different.empty()
           ? fmt::format(", settings that differ: {}", comparison.run->different.size())
           : std::string();
-  const std::size_t num_unread = findings.unread_tensors().size();
+  const std::size_t num_unread = findings.unread_entries().size();
   const std::string unread =
-      num_unread == 0 ? std::string() : fmt::format(", unreadable: {}", num_unread);
+      num_unread == 0 ? std::string() : fmt::format(", unreadable entries: {}", num_unread);
   const std::string_view verdict = findings.has_differences() ? "different"
                                    : findings.is_equal()      ? "equal"
                                                               : "not known to be equal";

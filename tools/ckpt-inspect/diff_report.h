@@ -33,7 +33,7 @@ struct Differences {
   }
   // What was compared is equal, and nothing is missing that both sides have.
   [[nodiscard]] bool is_equal() const {
-    return !has_differences() && unread_tensors().empty() && !misses_run();
+    return !has_differences() && unread_entries().empty() && !misses_run();
   }
 
   [[nodiscard]] bool has_differences() const {
@@ -41,8 +41,8 @@ struct Differences {
     return !different.empty() || !comparison->a.only.empty() || !comparison->b.only.empty() ||
            !has_same_settings;
   }
-  // Keys of the tensors that one side cannot deliver, so that they are not compared.
-  [[nodiscard]] std::set<std::string> unread_tensors() const {
+  // Keys of the tensors and objects that one side cannot deliver, so that they are not compared.
+  [[nodiscard]] std::set<std::string> unread_entries() const {
     std::set<std::string> keys;
     for (const SideRest* const rest : {&comparison->a, &comparison->b}) {
       for (const Problem& problem : rest->unreadable) keys.insert(problem.tensor);

@@ -138,5 +138,19 @@ TEST(TorchDistWriterTest, RefusesAGridOfMoreObjectsThanAnyModelHas) {
   }
 }
 
+// A run that Megatron goes on with as it was asks for the optimizer that it had.
+TEST(WarnOfOptimizerTest, TellsOfAnOptimizerThatMegatronWouldNotFind) {
+  TrainingRun run;
+  EXPECT_TRUE(WarnOfOptimizer(run, {}).empty());
+  run.args = {{"use_distributed_optimizer", layout::Value(true)}};
+  run.rank_sizes = {{"expert_model_parallel_size", layout::Value(std::int64_t{1})}};
+  EXPECT_TRUE(WarnOfOptimizer(run, {}).empty());
+  run.args.front().second = layout::Value(false);
+  run.rank_sizes.front().second = layout::Value(std::int64_t{2});
+  EXPECT_EQ(WarnOfOptimizer(run, {}).size(), 2U);
+  EXPECT_EQ(WarnOfOptimizer(run, {{"expert-optimizer", "joint"}}).size(), 1U) << "it was asked for";
+  EXPECT_EQ(WarnOfOptimizer(run, {{"optimizer-form", "dp_reshardable"}}).size(), 1U);
+}
+
 }  // namespace
 }  // namespace ckpt::torch_dist

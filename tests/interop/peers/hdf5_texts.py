@@ -29,6 +29,7 @@ def main():
     with h5py.File(sys.argv[1], "w") as file:
         if sys.argv[2:] == ["key"]:
             file.create_dataset(b"w\xff", data=np.arange(4, dtype="f4"))
+            print(json.dumps({}))
             return
         for padding, number in PADDINGS.items():
             for name, text in TEXTS.items():
