@@ -107,7 +107,8 @@ struct RunFormat {
   // Whether objects that are no part of a run, such as the state of its program's scheduler, go
   // along to a target of this format.
   bool carries_objects = false;
-  // Whether groups name frozen parameters, too (TrainingRun::frozen_of).
+  // Whether groups stand by themselves: they name frozen parameters, too (TrainingRun::frozen_of),
+  // or none at all.
   bool names_frozen = false;
   // Key of a trained weight's exact value, beside the weight, in one of the format's forms. Null:
   // the weight itself is exact.

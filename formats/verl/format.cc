@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -44,18 +43,18 @@ Status Explain(const Place& place) {
         .File(place.path.string())
         .Hint(std::move(hint));
   };
-  std::vector<std::string> steps;
+  std::string step;
   for (const DirectoryEntry& entry : place.names.entries()) {
     if (entry.type != FileType::kDirectory) continue;
     if (entry.name == "actor" || entry.name == "critic") {
       return explain("a step of verl around its models",
                      fmt::format("open {}", (place.path / entry.name).string()));
     }
-    if (entry.name.starts_with("global_step_")) steps.push_back(entry.name);
+    if (step.empty() && entry.name.starts_with("global_step_")) step = entry.name;
   }
-  if (steps.empty()) return OkStatus();
+  if (step.empty()) return OkStatus();
   return explain("verl's folder around the steps of a run",
-                 fmt::format("open {}", (place.path / steps.front() / "actor").string()));
+                 fmt::format("open {}", (place.path / step / "actor").string()));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/checked_math.h"
 
 namespace ckpt::trainer {
 namespace {
@@ -13,19 +14,19 @@ constexpr std::uint64_t kAlignmentBytes = 256;
 // by a few percent do not outgrow it again and again.
 constexpr std::uint64_t kHeadroomDivisor = 16;
 
-constexpr std::uint64_t AlignUp(std::uint64_t size_bytes) {
-  return (size_bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+constexpr std::uint64_t Aligned(std::uint64_t size_bytes) {
+  return AlignUp(size_bytes, kAlignmentBytes);
 }
 
 }  // namespace
 
 Arena::Arena(Device& device, Queue& queue, std::uint64_t chunk_bytes)
-    : device_(device), queue_(queue), chunk_bytes_(AlignUp(chunk_bytes)) {}
+    : device_(device), queue_(queue), chunk_bytes_(Aligned(chunk_bytes)) {}
 
 Tensor Arena::Allocate(DType dtype, std::initializer_list<std::int64_t> dims) {
   Tensor tensor(nullptr, dtype, dims);
   // A tensor without elements needs an address too: null means "absent".
-  const std::uint64_t size_bytes = AlignUp(std::max<std::uint64_t>(tensor.size_bytes(), 1));
+  const std::uint64_t size_bytes = Aligned(std::max<std::uint64_t>(tensor.size_bytes(), 1));
   if (Status status = FindRoom(size_bytes); !status.ok()) {
     queue_.Fail(std::move(status));
     tensor.data = reinterpret_cast<void*>(kAlignmentBytes);
@@ -46,14 +47,14 @@ void Arena::Rewind(const Mark& mark) {
 
 Status Arena::Reserve(std::uint64_t size_bytes) {
   CKPT_CHECK(chunks_.empty());
-  reserved_bytes_ = AlignUp(size_bytes);
+  reserved_bytes_ = Aligned(size_bytes);
   return reserved_bytes_ == 0 ? OkStatus() : AddChunk(reserved_bytes_);
 }
 
 Status Arena::Consolidate() {
   CKPT_CHECK(position_.handed_out_bytes == 0);
   if (chunks_.empty()) return OkStatus();
-  const std::uint64_t slab_bytes = AlignUp(peak_bytes_ + peak_bytes_ / kHeadroomDivisor);
+  const std::uint64_t slab_bytes = Aligned(peak_bytes_ + peak_bytes_ / kHeadroomDivisor);
   const bool is_slab =
       chunks_.size() == 1 &&
       chunks_.front().size_bytes() <= std::max({slab_bytes, chunk_bytes_, reserved_bytes_});

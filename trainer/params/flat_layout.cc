@@ -20,11 +20,6 @@ std::int64_t CommonMultiple(std::int64_t a, std::int64_t b) {
   return multiple;
 }
 
-std::int64_t AlignUp(std::int64_t position, std::int64_t alignment) {
-  const std::int64_t excess = position % alignment;
-  return excess == 0 ? position : position + (alignment - excess);
-}
-
 std::int64_t RowElems(const Dims& shape) {
   return shape.empty() ? 1 : NumElements(DimsView(shape).subspan(1));
 }

@@ -197,6 +197,9 @@ void WarnOfDecay(StoredRun& stored) {
   stored.assumptions.push_back(std::move(warning));
 }
 
+constexpr std::string_view kUncounted =
+    "nothing says how often the optimizer has updated: its own state does not count";
+
 // How often the optimizer updated, where no parameter counts: what a run of ours stores, or for
 // SGD 0, since it computes the first update as any other if its momentum is there.
 Result<std::int64_t> UpdatesBesideState(const CheckpointSource& source, StoredRun& stored) {
@@ -206,14 +209,9 @@ Result<std::int64_t> UpdatesBesideState(const CheckpointSource& source, StoredRu
     return !group.sgd || (group.sgd->momentum != 0 && stored.moments.empty());
   };
   if (std::ranges::any_of(stored.run.groups, lacks_momentum)) {
-    return Error(ErrorKind::kMissing,
-                 "nothing says how often the optimizer has updated: its own state does not count")
-        .Expected(key)
-        .Hint(kTakeWeightsAlone);
+    return Error(ErrorKind::kMissing, kUncounted).Expected(key).Hint(kTakeWeightsAlone);
   }
-  Problem warning = Warning(ErrorKind::kMissing,
-                            "nothing says how often the optimizer has updated: its own state does "
-                            "not count");
+  Problem warning = Warning(ErrorKind::kMissing, std::string(kUncounted));
   warning.hint = "updates and iterations count from 0";
   stored.assumptions.push_back(std::move(warning));
   return 0;

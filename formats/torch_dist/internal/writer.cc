@@ -341,16 +341,14 @@ Result<RunEntries> EntriesOfRun(RunRequest& request) {
 std::vector<Problem> WarnOfOptimizer(const TrainingRun& run, const ChosenForms& forms) {
   std::vector<Problem> warnings;
   const layout::Configuration args(run.args.begin(), run.args.end());
-  if (args.contains("use_distributed_optimizer") &&
-      args.at("use_distributed_optimizer") == layout::Value(false)) {
+  const RunArguments asked(args);
+  if (asked.Has("use_distributed_optimizer") && !asked.IsTrue("use_distributed_optimizer")) {
     warnings.push_back(Warning(ErrorKind::kUnsupported,
                                "the run's optimizer is not distributed, and the target's is"));
     warnings.back().hint = "Megatron loads the target where its use_distributed_optimizer is on";
   }
   const layout::Configuration sizes(run.rank_sizes.begin(), run.rank_sizes.end());
-  const auto expert_ranks = sizes.find("expert_model_parallel_size");
-  const bool are_apart = expert_ranks != sizes.end() && expert_ranks->second.AsInt() != nullptr &&
-                         *expert_ranks->second.AsInt() > 1;
+  const bool are_apart = RunArguments(sizes).Number("expert_model_parallel_size").value_or(1) > 1;
   // Buffers say themselves who updates experts.
   if (are_apart && !forms.contains(kExpertOption) &&
       !IsChosen(forms, kOptimizerOption, kDpReshardable)) {

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "core/base/check.h"
+#include "core/base/checked_math.h"
 #include "trainer/ops/cpu/internal/scratch.h"
 
 namespace ckpt::trainer {
@@ -62,10 +63,6 @@ std::int64_t FairPart(std::int64_t whole, std::int64_t largest) {
   return (whole + parts - 1) / parts;
 }
 
-std::int64_t RoundUp(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
 // Computes one kernel-sized block of c, of which `rows` × `columns` exist.
 template <typename R>
 void RunBlock(const GemmKernel<R>& kernel, std::int64_t depth, const R* a, const R* b, bool resume,
@@ -107,12 +104,12 @@ void FixedOrderGemm(const ProductSize& size, const Matrix<T>& a, const Matrix<T>
       depth = FairPart(k - p, kDepth);
       const bool resume = accumulate || p > 0;
       R* const packed_b =
-          b_scratch.Get<R>(depth * RoundUp(columns, kernel.columns) + kernel.kPastPanel);
+          b_scratch.Get<R>(depth * AlignUp(columns, kernel.columns) + kernel.kPastPanel);
       Pack(kernel, b.From(p, column), depth, columns, kernel.columns, packed_b);
       for (std::int64_t row = 0; row < m; row += kRows) {
         const std::int64_t rows = std::min(kRows, m - row);
         R* const packed_a =
-            a_scratch.Get<R>(depth * RoundUp(rows, kernel.rows) + kernel.kPastPanel);
+            a_scratch.Get<R>(depth * AlignUp(rows, kernel.rows) + kernel.kPastPanel);
         Pack(kernel, a.From(row, p).Transposed(), depth, rows, kernel.rows, packed_a);
         for (std::int64_t j = 0; j < columns; j += kernel.columns) {
           for (std::int64_t i = 0; i < rows; i += kernel.rows) {
