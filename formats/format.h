@@ -96,6 +96,8 @@ struct Format {
   bool keeps_attributes = false;
   // Keys may be bytes that are no text.
   bool keys_are_bytes = false;
+  // Its readers take tensors in zstd frames (WeightsRequest::zstd_level).
+  bool can_compress = false;
   // It can show the tensors of an existing checkpoint without a copy of them.
   bool can_link = false;
   // By what people know a directory or a file of it, for the message that nothing was recognised.

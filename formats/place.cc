@@ -37,15 +37,16 @@ bool DirectoryNames::HasAffixes(std::string_view prefix, std::string_view suffix
   });
 }
 
-Result<Place> LookAt(Storage& storage, const Path& path, bool is_directory) {
-  if (is_directory) {
-    CKPT_ASSIGN_OR_RETURN(std::vector<DirectoryEntry> entries, storage.List(path));
-    return Place{.storage = &storage,
-                 .path = path,
-                 .is_directory = true,
-                 .names = DirectoryNames(std::move(entries)),
-                 .head = {}};
-  }
+Result<Place> LookAtDirectory(Storage& storage, const Path& path) {
+  CKPT_ASSIGN_OR_RETURN(std::vector<DirectoryEntry> entries, storage.List(path));
+  return Place{.storage = &storage,
+               .path = path,
+               .is_directory = true,
+               .names = DirectoryNames(std::move(entries)),
+               .head = {}};
+}
+
+Result<Place> LookAtFile(Storage& storage, const Path& path) {
   CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file, storage.Open(path));
   if (file->size_bytes() == 0) {
     return Error(ErrorKind::kTruncated, "the file is empty").File(path.string());

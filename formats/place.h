@@ -35,9 +35,12 @@ struct Place {
   Bytes head;            // of a file: its first bytes, at least one
 };
 
+// Errors: kIo.
+Result<Place> LookAtDirectory(Storage& storage, const Path& path);
+
 // Errors: kTruncated (an empty file), kIncomplete (a pointer that Git LFS left in place of the
 // file), kIo.
-Result<Place> LookAt(Storage& storage, const Path& path, bool is_directory);
+Result<Place> LookAtFile(Storage& storage, const Path& path);
 
 }  // namespace ckpt
 

@@ -67,9 +67,8 @@ Result<Comparison> CompareAsStored(const Opened& a, const Opened& b) {
 
 // `config` is that of a checkpoint that says none.
 OpenModelOptions OptionsFor(const CompareOptions& options, const Path& assets,
-                            const layout::Configuration& config, bool with_padding = false) {
+                            const layout::Configuration& config) {
   OpenModelOptions open;
-  open.with_vocabulary_padding = with_padding;
   open.mapping = options.mapping;
   open.assets = assets;
   open.config = config;
@@ -107,8 +106,9 @@ Result<bool> CountSamePadding(Storage& storage, const CompareOptions& options, M
   };
   if (!rows(a) || rows(a) != rows(b)) return false;
   const auto read = [&](const ModelSource& model) {
-    return UnderstandModel(storage, model.checkpoint,
-                           OptionsFor(options, model.assets, model.config, true));
+    OpenModelOptions open = OptionsFor(options, model.assets, model.config);
+    open.with_vocabulary_padding = true;
+    return UnderstandModel(storage, model.checkpoint, open);
   };
   Result<ModelSource> padded_a = read(a);
   Result<ModelSource> padded_b = read(b);
@@ -130,7 +130,8 @@ bool HasForm(const layout::ResolvedLayout& a, const layout::ResolvedLayout& b) {
 Result<std::optional<TrainingState>> UnderstandRun(Storage& storage, const ModelSource& model,
                                                    const CompareOptions& options, bool with_padding,
                                                    SideRest& rest) {
-  const OpenModelOptions open = OptionsFor(options, model.assets, model.config, with_padding);
+  OpenModelOptions open = OptionsFor(options, model.assets, model.config);
+  open.with_vocabulary_padding = with_padding;
   Result<std::optional<TrainingState>> tensors = UnderstandOptimizer(storage, model, open);
   rest.holds_run = HoldsRun(*model.checkpoint) || (tensors.ok() && tensors->has_value());
   if (!tensors.ok()) {

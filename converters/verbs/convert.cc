@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <iterator>
 #include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,6 +32,11 @@
 
 namespace ckpt {
 namespace {
+
+constexpr std::string_view kRunWorkers =
+    "ckpt-convert --worker 0/N to N-1/N write the tensors first";
+constexpr std::string_view kReplaceTarget =
+    "choose another name, or replace it with ckpt-convert --overwrite";
 
 // Writes parity of all files, and then the manifest, which covers the files and the parity.
 Status WriteManifest(Storage& storage, const PreparedConversion& prepared,
@@ -97,11 +104,19 @@ void AddExecuted(const ExecuteResult& executed, ConvertReport& report) {
   report.resumed_tensors = executed.resumed_tensors;
 }
 
+// Errors: those of core/exec/workers.h.
+Status TakeOverFromWorkers(Storage& storage, const PreparedConversion& prepared,
+                           const Path& staging) {
+  Status merged = MergeWorkers(storage, staging, prepared.plan);
+  if (merged.ok() || merged.kind() != ErrorKind::kMissing) return merged;
+  return std::move(merged).Hint(kRunWorkers);
+}
+
 // Executes the plan, writes the manifest, verifies the result and publishes it.
 Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
                            const ConvertOptions& options, StagedDirectory& staged) {
   if (options.finalize) {
-    CKPT_RETURN_IF_ERROR(MergeWorkers(storage, staged.path(), prepared.plan));
+    CKPT_RETURN_IF_ERROR(TakeOverFromWorkers(storage, prepared, staged.path()));
   }
   CKPT_RETURN_IF_ERROR(CheckSourceManifest(storage, prepared, options));
   CKPT_RETURN_IF_ERROR(CheckCopies(prepared.model, options.memory_budget_bytes));
@@ -159,7 +174,7 @@ Result<ConvertReport> Fill(Storage& storage, const PreparedConversion& prepared,
 
 // A file that is replaced must be one of the format.
 Status CheckIsOf(const Format& format, Storage& storage, const Path& file) {
-  CKPT_ASSIGN_OR_RETURN(Place place, LookAt(storage, file, false));
+  CKPT_ASSIGN_OR_RETURN(Place place, LookAtFile(storage, file));
   place.path = Path("target");  // the bytes decide, whatever the name says
   CKPT_ASSIGN_OR_RETURN(const std::optional<Path> found, format.recognise(place));
   if (found) return OkStatus();
@@ -188,7 +203,7 @@ Result<ConvertReport> RunWorker(Storage& storage, const PreparedConversion& prep
   if (target.type != FileType::kMissing && !options.overwrite) {
     return Error(ErrorKind::kAlreadyExists, "the target exists")
         .File(options.target.string())
-        .Hint("choose another name, or replace it with ckpt-convert --overwrite");
+        .Hint(kReplaceTarget);
   }
   const Path staging = StagingOf(options.target);
   CKPT_ASSIGN_OR_RETURN(const WorkerPlace place,
@@ -209,12 +224,40 @@ Result<ConvertReport> RunWorker(Storage& storage, const PreparedConversion& prep
   return report;
 }
 
+// Whether the target has every file of the plan. They get their names when all are whole.
+Result<bool> IsComplete(Storage& storage, const PreparedConversion& prepared, const Path& target) {
+  const Path directory = prepared.to.container->is_one_file ? target.parent_path() : target;
+  const WritePlan& plan = prepared.plan.write;
+  for (const WriteFile& file : plan.files) {
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / file.name));
+    // How long compressed tensors become is not planned.
+    const bool is_as_long = stat.size_bytes == file.size_bytes ||
+                            (plan.compression && stat.size_bytes > file.size_bytes);
+    if (stat.type != FileType::kRegular || !is_as_long) return false;
+  }
+  return true;
+}
+
+// There is nothing to complete: no worker wrote, or what they wrote is the target already.
+Status NothingToComplete(Storage& storage, const PreparedConversion& prepared, const Path& target) {
+  CKPT_ASSIGN_OR_RETURN(const bool is_complete, IsComplete(storage, prepared, target));
+  if (!is_complete) return NoWorkers(StagingOf(target)).Hint(kRunWorkers);
+  return Error(ErrorKind::kAlreadyExists,
+               "the target is complete already, and no worker has written another one")
+      .File(target.string())
+      .Hint(
+          "nothing is left to do; to make it anew, run all workers with ckpt-convert "
+          "--overwrite");
+}
+
 // What workers wrote is completed as such, and nothing else is.
-Status CheckWorkers(Storage& storage, const ConvertOptions& options) {
+Status CheckWorkers(Storage& storage, const PreparedConversion& prepared,
+                    const ConvertOptions& options) {
   const Path staging = StagingOf(options.target);
   if (options.finalize) {
     CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(staging));
-    return stat.type == FileType::kMissing ? NoWorkers(staging) : OkStatus();
+    return stat.type == FileType::kMissing ? NothingToComplete(storage, prepared, options.target)
+                                           : OkStatus();
   }
   CKPT_ASSIGN_OR_RETURN(const bool has_workers, HasWorkers(storage, staging));
   if (!has_workers) return OkStatus();
@@ -234,7 +277,7 @@ std::vector<LeftOutEntry> PreparedConversion::left_out() const {
 Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& prepared,
                                     const ConvertOptions& options) {
   if (options.worker) return RunWorker(storage, prepared, options);
-  CKPT_RETURN_IF_ERROR(CheckWorkers(storage, options));
+  CKPT_RETURN_IF_ERROR(CheckWorkers(storage, prepared, options));
   const bool goes_on = options.resume || options.finalize;
   FilesBeside beside;
   if (prepared.to.container->is_one_file) {
@@ -247,6 +290,7 @@ Result<ConvertReport> RunConversion(Storage& storage, const PreparedConversion& 
           storage, options.target,
           {.if_target_exists = options.overwrite ? StagedDirectory::IfTargetExists::kReplace
                                                  : StagedDirectory::IfTargetExists::kFail,
+           .hint_if_exists = std::string(kReplaceTarget),
            .if_staging_exists = goes_on ? StagedDirectory::IfStagingExists::kKeep
                                         : StagedDirectory::IfStagingExists::kDiscard,
            .may_replace =

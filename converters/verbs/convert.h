@@ -126,7 +126,8 @@ struct ConvertReport {
 Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOptions& options);
 
 // Carries it out: writes beside the target, verifies, publishes by one rename. A worker writes its
-// part alone. Errors: those of Execute, WriteParity, EnterAsWorker and MergeWorkers; kValueMismatch
+// part alone. Errors: those of Execute, WriteParity, EnterAsWorker and MergeWorkers; kAlreadyExists
+// (the target; also one that is complete already and shall be completed); kValueMismatch
 // (a copy of a weight, or what the optimizer keeps for it, is not that of the weight; the result
 // read back is not the source: nothing is published). A conversion that was stopped, or
 // that found the disk full, can be resumed: the hint says how.

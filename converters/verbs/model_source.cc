@@ -128,12 +128,11 @@ void ForgetUsualForms(ModelSource& model) {
 Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(Offered offered, OfferTensors(options, model));
   CKPT_RETURN_IF_ERROR(RemoveWrappers(model.source().index(), offered));
-  CKPT_RETURN_IF_ERROR(RefuseQuantised(model, offered.tensors));
+  CKPT_RETURN_IF_ERROR(RefuseQuantised(model, offered));
   CKPT_RETURN_IF_ERROR(RefuseCounts(model, offered.tensors));
   CKPT_ASSIGN_OR_RETURN(layout::SourceMatch match,
                         MatchBest(model, options.naming, offered.tensors));
-  const bool may_be_partial =
-      options.allow_missing || !options.only.empty() || !options.drop.empty();
+  const bool may_be_partial = options.allow_missing || HasPatterns(options);
   std::vector<Problem> problems;
   for (Problem& problem : match.problems) {
     if (may_be_partial && problem.kind == ErrorKind::kMissing) continue;
@@ -141,11 +140,16 @@ Status MatchWeights(const OpenModelOptions& options, ModelSource& model) {
     problems.push_back(std::move(problem));
   }
   if (!problems.empty()) {
-    return ExplainMismatch(model, options, match, offered.tensors, std::move(problems));
+    return ExplainMismatch(model, options, match, offered, std::move(problems));
   }
+  const bool has_any = std::ranges::any_of(match.positions, [](std::uint32_t position) {
+    return position != layout::SourceMatch::kAbsent;
+  });
+  if (!has_any && HasPatterns(options)) return NothingIsLeft(options, model);
 
   for (const layout::IgnoredKey& ignored : match.ignored) {
-    const GlobalTensor& tensor = offered.tensors[ignored.position];
+    const std::uint32_t position = offered.positions[ignored.position];
+    const GlobalTensor& tensor = model.source().index().tensors()[position];
     CKPT_ASSIGN_OR_RETURN(const std::uint64_t bytes, CountBytes(tensor.shape, tensor.dtype));
     model.left_out.push_back({tensor.key, bytes, ignored.reason, ignored.is_bookkeeping});
   }

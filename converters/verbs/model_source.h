@@ -38,8 +38,8 @@ struct OpenModelOptions {
   // Globs over source keys, each of which must match one.
   std::vector<std::string> only;  // take nothing else
   std::vector<std::string> drop;  // leave these out
-  // Source key → the key it is taken for. With `*`, all keys that the pattern matches
-  // (core/base/wildcard.h), where none is named exactly.
+  // Pattern of source keys → that of the keys they are taken for (core/base/wildcard.h). A pattern
+  // of one key comes before those with a `*`.
   std::map<std::string, std::string> rename;
   // Take these and nothing else, each for the tensor of the name given; empty: as the globs say.
   std::map<std::string, std::string> take_as;
@@ -90,7 +90,7 @@ struct ModelSource {
 // Errors: those of OpenCheckpoint; every error that ValidateIndex finds, but for those about
 // entries that the globs leave out, which become warnings; those of DecodeWeights; kNotFound (no
 // configuration), kUnsupported (no table for the family), kUnmapped, kMissing, kShapeMismatch; all
-// at once. kUsage (a glob matches nothing, --rename names no key).
+// at once. kUsage (a glob matches nothing, the globs leave nothing, --rename names no key).
 Result<ModelSource> OpenModel(Storage& storage, const Path& path, const OpenModelOptions& options);
 
 // The same for a checkpoint that is open already; `options.open` is not looked at.

@@ -126,12 +126,13 @@ Result<ModelView> ViewInForm(const ModelSource& model, const std::string& naming
   return view;
 }
 
-// Says how to ask for a form of the naming in which no tensor is there in part: layers that are
-// stacked may have different parts. Empty: there is no such form.
+// Says how a conversion asks for a form of the naming in which no tensor is there in part: layers
+// that are stacked may have different parts. Empty: there is no such form, or the model is a state
+// in memory, which no conversion reads. Whoever saves it knows what else can be done.
 std::string HintAtOtherForm(const ModelSource& model, const std::string& naming,
                             const layout::Choices& choices, MixedDtypes mixed) {
   const KnownNaming* const known = FindNaming(naming);
-  if (known == nullptr) return {};
+  if (known == nullptr || model.checkpoint->path.empty()) return {};
   for (const NamingChoice& choice : known->choices) {
     for (const std::string_view value : choice.values) {
       if (value == kOriginalChoice) continue;

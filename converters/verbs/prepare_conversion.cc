@@ -366,6 +366,30 @@ Result<const Format*> OriginalContainer(const OpenedCheckpoint& checkpoint) {
       .Hint("choose a format with ckpt-convert --to CONTAINER");
 }
 
+// The formats that can be written without knowing what model the tensors are.
+std::vector<std::string_view> FormatsOfAnyTensors() {
+  std::vector<std::string_view> names;
+  for (const Format* format : Formats()) {
+    const bool is_written = format->plan_weights != nullptr;
+    if (is_written && format->usual_naming.empty()) names.push_back(format->name);
+  }
+  return names;
+}
+
+// Of a source that is not understood as a model, while the target follows from its origin: another
+// target need not know the model.
+Status SuggestAnyTensors(Status failure) {
+  const ErrorKind kind = failure.kind();
+  const bool is_unknown = kind == ErrorKind::kNotFound || kind == ErrorKind::kUnsupported ||
+                          kind == ErrorKind::kUnmapped;
+  if (!is_unknown) return failure;
+  std::vector<Problem> problems = failure.problems();
+  std::string& hint = problems.back().hint;
+  hint += fmt::format("{}ckpt-convert --to {} takes the tensors of any model, under their own keys",
+                      hint.empty() ? "" : "; or ", fmt::join(FormatsOfAnyTensors(), " or "));
+  return Status(std::move(problems));
+}
+
 // Opens the source and decides on the target. Fills in `model` and `to`.
 Status OpenConverted(Storage& storage, const ConvertOptions& options,
                      PreparedConversion& prepared) {
@@ -400,6 +424,9 @@ Status OpenConverted(Storage& storage, const ConvertOptions& options,
       prepared.keeps_padding = false;
       understood = std::move(unpadded);
     }
+  }
+  if (!understood.ok() && options.to.container == nullptr) {
+    return SuggestAnyTensors(std::move(understood).status());
   }
   CKPT_ASSIGN_OR_RETURN(prepared.model, std::move(understood));
   return OkStatus();

@@ -22,14 +22,17 @@
 namespace ckpt {
 namespace {
 
+// Which of a model's tensors must be there.
+enum class Needed : std::uint8_t { kAll, kThoseInTraining };
+
 // The tensors whose keys start with `prefix`, each under the name of the weight to which it
 // belongs.
 Result<ModelSource> TakeForModel(const std::shared_ptr<const OpenedCheckpoint>& checkpoint,
                                  const layout::Configuration& config, const std::string& prefix,
-                                 bool is_whole) {
+                                 Needed needed) {
   OpenModelOptions options;
   options.naming = kTrainerNaming;
-  options.allow_missing = !is_whole;
+  options.allow_missing = needed == Needed::kThoseInTraining;
   for (const GlobalTensor& tensor : checkpoint->source->index().tensors()) {
     if (tensor.key.starts_with(prefix)) {
       options.take_as[tensor.key] = tensor.key.substr(prefix.size());
@@ -81,9 +84,9 @@ class Planner {
  private:
   // Names of the target. Formats that give the keys of a run a prefix of their own get names
   // without one.
-  Result<ModelView> View(const std::string& prefix, bool is_whole) {
+  Result<ModelView> View(const std::string& prefix, Needed needed) {
     CKPT_ASSIGN_OR_RETURN(const ModelSource model,
-                          TakeForModel(checkpoint_, model_, prefix, is_whole));
+                          TakeForModel(checkpoint_, model_, prefix, needed));
     saved_.family = model.family->name;
     const std::string naming(form_.usual_naming);
     layout::Choices choices;
@@ -106,7 +109,7 @@ class Planner {
   }
 
   Status AddWeights(const RunFormat* of_run) {
-    CKPT_ASSIGN_OR_RETURN(ModelView view, View(state_.weights, true));
+    CKPT_ASSIGN_OR_RETURN(ModelView view, View(state_.weights, Needed::kAll));
     for (const layout::ResolvedObject& object : view.layout.objects) {
       saved_.objects.push_back({.key = view.layout.prefix + object.name, .grid = object.grid});
     }
@@ -124,7 +127,7 @@ class Planner {
 
   Status AddMoment(const RunFormat& of_run, std::size_t moment) {
     const std::string& prefix = state_.moments[moment];
-    CKPT_ASSIGN_OR_RETURN(ModelView view, View(prefix, false));
+    CKPT_ASSIGN_OR_RETURN(ModelView view, View(prefix, Needed::kThoseInTraining));
     for (std::size_t t = 0; t < view.tensors.size(); ++t) {
       if (view.derived[t]) continue;  // the optimizer knows one of them
       TargetTensor& tensor = view.tensors[t];
@@ -138,7 +141,7 @@ class Planner {
 
   // The exact values once more, of what the optimizer updates.
   Status AddMainWeights(const RunFormat& of_run) {
-    CKPT_ASSIGN_OR_RETURN(ModelView view, View(state_.weights, true));
+    CKPT_ASSIGN_OR_RETURN(ModelView view, View(state_.weights, Needed::kAll));
     for (std::size_t t = 0; t < view.tensors.size(); ++t) {
       TargetTensor& tensor = view.tensors[t];
       const std::string name = tensor.key.substr(view.layout.prefix.size());

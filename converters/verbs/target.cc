@@ -104,6 +104,14 @@ const Format* FormatNamed(const Format& container, std::string_view naming) {
 
 bool MayChooseNaming(const Format& container) { return !container.needs_config; }
 
+bool MayHaveSeveralFiles(const Format& container) {
+  return !container.is_one_file || container.is_part != nullptr;
+}
+
+bool MayCompress(const Format& container) { return container.can_compress; }
+
+bool MayHaveParity(const Format& container) { return !container.is_one_file; }
+
 Result<layout::Choices> ChoicesOf(const Target& target, const ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(const layout::Naming* const naming, FindNaming(target, model));
   layout::Choices choices;

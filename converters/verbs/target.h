@@ -43,6 +43,15 @@ struct Target {
 // model from its configuration alone, they expect the usual names.
 [[nodiscard]] bool MayChooseNaming(const Format& container);
 
+// Whether a checkpoint can have its data in several files.
+[[nodiscard]] bool MayHaveSeveralFiles(const Format& container);
+
+// Whether its tensors can be compressed.
+[[nodiscard]] bool MayCompress(const Format& container);
+
+// Whether parity files can lie among its files.
+[[nodiscard]] bool MayHaveParity(const Format& container);
+
 // The choices of the target's naming: what the user asked for, what "original" stands for; else
 // what the source's own form is, or what its configuration says, where the naming has such a
 // choice. Errors: kUsage (the container or the family's table cannot have the naming that was asked

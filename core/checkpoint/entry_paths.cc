@@ -2,8 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
+#include <map>
 #include <string>
 #include <variant>
+#include <vector>
+
+#include <fmt/format.h>
 
 namespace ckpt {
 namespace {
@@ -24,6 +29,13 @@ bool FitBeside(const EntryPath& a, const EntryPath& b) {
   return of_a != a.end() && of_b != b.end() && IsKey(*of_a) == IsKey(*of_b);
 }
 
+struct TextOfStep {
+  std::string operator()(const std::string& key) const { return key; }
+  std::string operator()(const NumberKey& key) const { return std::to_string(key.number); }
+  std::string operator()(const AttributeName& attribute) const { return attribute.name; }
+  std::string operator()(std::int64_t position) const { return std::to_string(position); }
+};
+
 }  // namespace
 
 EntryPath WithTextKeys(EntryPath path) {
@@ -31,6 +43,27 @@ EntryPath WithTextKeys(EntryPath path) {
     if (const auto* const key = std::get_if<NumberKey>(&step)) step = std::to_string(key->number);
   }
   return path;
+}
+
+std::string JoinSteps(const EntryPath& path) {
+  std::vector<std::string> steps;
+  for (const PathStep& step : path) steps.push_back(std::visit(TextOfStep{}, step));
+  return fmt::format("{}", fmt::join(steps, "."));
+}
+
+bool StayApartAsTexts(const EntryPaths& paths) {
+  std::map<EntryPath, EntryPath> containers;  // by their places as texts
+  for (const auto& [key, path] : paths) {
+    if (JoinSteps(path) != key) return false;
+    const EntryPath texts = WithTextKeys(path);
+    for (auto steps = std::ptrdiff_t{1}; steps < std::ssize(path); ++steps) {
+      EntryPath place(path.begin(), path.begin() + steps);
+      const auto [found, is_new] =
+          containers.try_emplace(EntryPath(texts.begin(), texts.begin() + steps), place);
+      if (!is_new && found->second != place) return false;
+    }
+  }
+  return true;
 }
 
 bool IsPlace(const EntryPath& path) {

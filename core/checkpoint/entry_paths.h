@@ -35,6 +35,13 @@ using EntryPaths = std::map<std::string, EntryPath>;
 // The same places for formats whose keys are texts.
 [[nodiscard]] EntryPath WithTextKeys(EntryPath path);
 
+// The steps, joined with points: the key that torch gives the entry.
+[[nodiscard]] std::string JoinSteps(const EntryPath& path);
+
+// Whether the places stay apart where keys are texts: no two mappings, such as those under 0 and
+// "0", become one, and each key is JoinSteps of its path, by which torch looks for the entry.
+[[nodiscard]] bool StayApartAsTexts(const EntryPaths& paths);
+
 // Whether a loader can make it: a key of the outermost mapping, and no position that was made to
 // exhaust memory.
 [[nodiscard]] bool IsPlace(const EntryPath& path);

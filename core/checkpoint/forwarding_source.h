@@ -32,6 +32,12 @@ class ForwardingSource : public CheckpointSource {
   [[nodiscard]] Status VerifyRest() const override { return below_.VerifyRest(); }
   Result<std::uint64_t> FileSize(FileId file) const override { return below_.FileSize(file); }
   [[nodiscard]] Protection protection() const override { return below_.protection(); }
+  [[nodiscard]] bool HasChecksum(const Chunk& chunk) const override {
+    return below_.HasChecksum(chunk);
+  }
+  [[nodiscard]] bool HasChecksum(const ObjectEntry& object) const override {
+    return below_.HasChecksum(object);
+  }
 
  protected:
   explicit ForwardingSource(const CheckpointSource& below) : below_(below) {}

@@ -138,8 +138,17 @@ class CheckpointSource {
   // Full size of a file that chunks name. Errors: kMissingFile, kUnsafePath.
   [[nodiscard]] virtual Result<std::uint64_t> FileSize(FileId file) const = 0;
 
-  // The strongest checksum that this format stores with every item; kNone if there is none.
+  // The strongest checksum that this format stores with its items; kNone if there is none.
   [[nodiscard]] virtual Protection protection() const = 0;
+
+  // Whether all that Locate or ReadObject reads of the item is compared with a checksum, where only
+  // some items have one.
+  [[nodiscard]] virtual bool HasChecksum(const Chunk& /*chunk*/) const {
+    return protection() != Protection::kNone;
+  }
+  [[nodiscard]] virtual bool HasChecksum(const ObjectEntry& /*object*/) const {
+    return protection() != Protection::kNone;
+  }
 };
 
 }  // namespace ckpt

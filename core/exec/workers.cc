@@ -100,10 +100,9 @@ Result<std::optional<std::vector<JournalRecord>>> ReadJournal(Storage& storage, 
     return Error(ErrorKind::kValueMismatch,
                  fmt::format("worker {} had another source or other options", NameOf(worker)))
         .File(path.string())
-        .Hint(
-            "all workers, and what completes their work, need the same ckpt-convert command; "
-            "remove " +
-            staging.string() + " to begin again");
+        .Hint(fmt::format("all workers, and what completes their work, need the same source and "
+                          "options; remove {} to begin again",
+                          staging.string()));
   }
   std::vector<JournalRecord> records;
   CKPT_RETURN_IF_ERROR(Journal::Resume(storage, path, plan_hash, records).status());
@@ -182,7 +181,7 @@ Result<std::vector<JournalRecord>> TakeRecords(Storage& storage, const Path& sta
 
 Result<WorkerId> ParseWorkerId(std::string_view text) {
   if (const auto worker = ParseNumbers(text, "/")) return *worker;
-  return Error(ErrorKind::kUsage, "--worker takes NUMBER/COUNT")
+  return Error(ErrorKind::kUsage, "a worker is called NUMBER/COUNT")
       .Expected(fmt::format("a number from 0 to COUNT - 1, and at most {} workers", kMaxWorkers))
       .Actual(text);
 }
@@ -196,7 +195,7 @@ Result<WorkerPlace> EnterAsWorker(Storage& storage, const Path& staging, const W
   if (!entries.empty() && others.empty()) {
     return Error(ErrorKind::kAlreadyExists, "another run left its files where workers would write")
         .File(staging.string())
-        .Hint("ckpt-convert without --worker goes on from them or replaces them");
+        .Hint("a run without workers goes on from them or replaces them");
   }
   for (const WorkerId& other : others) {
     if (other.count == worker.count) continue;
@@ -220,15 +219,13 @@ Result<WorkerPlace> EnterAsWorker(Storage& storage, const Path& staging, const W
     return Error(ErrorKind::kAlreadyExists,
                  fmt::format("worker {} has finished already", NameOf(worker)))
         .File(directory.string())
-        .Hint("ckpt-convert --finalize completes the target when all have");
+        .Hint("when all have, the target can be completed");
   }
   return place;
 }
 
 Status NoWorkers(const Path& staging) {
-  return Error(ErrorKind::kMissing, "no worker has written here")
-      .File(staging.string())
-      .Hint("ckpt-convert --worker 0/N to N-1/N write the tensors first");
+  return Error(ErrorKind::kMissing, "no worker has written here").File(staging.string());
 }
 
 Result<bool> HasWorkers(Storage& storage, const Path& staging) {

@@ -65,7 +65,7 @@ Status CheckReplaceable(Storage& storage, const Path& target,
   if (options.if_target_exists == StagedDirectory::IfTargetExists::kFail) {
     return Error(ErrorKind::kAlreadyExists, "the target exists")
         .File(target.string())
-        .Hint("choose another name, or replace it with ckpt-convert --overwrite");
+        .Hint(options.hint_if_exists);
   }
   return options.may_replace ? options.may_replace(storage, target) : OkStatus();
 }

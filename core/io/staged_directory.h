@@ -33,6 +33,8 @@ class StagedDirectory {
 
   struct Options {
     IfTargetExists if_target_exists = IfTargetExists::kFail;
+    // kFail only: what people can do about a target that exists.
+    std::string hint_if_exists = "choose another name";
     IfStagingExists if_staging_exists = IfStagingExists::kDiscard;
     // kReplace only: an error that this returns for the existing target becomes an error of `Open`
     // and `Publish`. If empty, every directory may be replaced.

@@ -48,8 +48,7 @@ Problem BeyondRepair(const Manifest& manifest, const DamagedBlock& block,
   problem.file = DescribeRange(file.name, extent.offset_bytes, extent.size_bytes);
   if (!group) {
     problem.message = "no single bit explains the damage, and the checkpoint has no parity";
-    problem.hint =
-        "write checkpoints with ckpt-convert --parity N so that such damage can be repaired";
+    problem.hint = "such damage can be repaired in a checkpoint that was written with parity";
   } else {
     problem.message =
         "parity repairs one file of a group, and another one is damaged at the same place";

@@ -63,6 +63,7 @@ Result<PlannedCheckpoint> PlanWeights(WeightsRequest request) {
 constinit const Format kFormat = {.name = "dcp",
                                   .holds_objects = true,
                                   .nested_keys = NestedKeys::kTexts,
+                                  .can_compress = true,
                                   .directory_signs = ".metadata",
                                   .recognise = &Recognise,
                                   .open = &OpenSource,

@@ -29,10 +29,12 @@ constexpr std::uint64_t kMaxObjectBytes = 256 * kMiB;
 // How many bytes of parsed headers of blobs are kept in all.
 constexpr std::uint64_t kMaxBlobHeaderBytes = 64 * kMiB;
 
-// Whether it is a library's own kind of tensor, of which `.metadata` tells nothing.
+// Whether it is a library's own kind of tensor, of which `.metadata` tells nothing, and whose
+// elements may mean anything.
 bool IsOfOwnClass(const pickle::Graph& graph, pickle::NodeId node) {
   return graph.kind(node) == pickle::NodeKind::kCall &&
-         graph.IsGlobal(graph.callable(node), "torch._tensor", "_rebuild_from_type_v2");
+         graph.IsGlobal(graph.callable(node), "torch._tensor", "_rebuild_from_type_v2") &&
+         !torch_save::IsFloat8Weight(graph, node);
 }
 
 // The archive's one tensor, checked against what the metadata say about its chunk. `has_crc`:

@@ -1,6 +1,8 @@
 #include "formats/dcp/writer.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <memory>
@@ -342,18 +344,37 @@ void PlaceTensors(const WriterOptions& options, std::uint64_t chunk_bytes, FileL
   }
 }
 
+// Where loaders without a template put each entry. Torch flattens the object that it makes of these
+// paths, and looks each entry up by its steps, joined with points. So a key that is another text
+// stands on top, such as `['a.b']`, which is told apart from `['a']['b']`.
+EntryPaths PathsOf(const std::set<std::string_view>& keys, const WriterOptions& options) {
+  EntryPaths paths;
+  bool is_moved = false;
+  for (const std::string_view view : keys) {
+    const std::string key(view);
+    EntryPath path = options.path_of ? WithTextKeys(options.path_of(key)) : EntryPath{key};
+    if (JoinSteps(path) != key) {
+      path = EntryPath{key};
+      is_moved = true;
+    }
+    paths.emplace(key, std::move(path));
+  }
+  if (is_moved && !MakeOneObject(paths)) {
+    for (auto& [key, path] : paths) path = EntryPath{key};
+  }
+  return paths;
+}
+
 void DescribeKeys(const std::set<std::string_view>& keys, const WriterOptions& options,
                   MetadataRest& rest) {
   std::string all_keys;
-  if (options.stores_paths) rest.planner_data.emplace();
-  for (const std::string_view key : keys) {
-    const std::string text(key);
-    all_keys += text + '\n';
-    if (!rest.planner_data) continue;
-    rest.planner_data->push_back(
-        {.key = text, .path = options.path_of ? options.path_of(text) : EntryPath{text}});
-  }
+  for (const std::string_view key : keys) all_keys.append(key).append("\n");
   rest.save_id = SaveId(all_keys);
+  if (!options.stores_paths) return;
+  rest.planner_data.emplace();
+  for (const auto& [key, path] : PathsOf(keys, options)) {
+    rest.planner_data->push_back({.key = key, .path = path});
+  }
 }
 
 // The last file.

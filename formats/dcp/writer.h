@@ -40,7 +40,8 @@ struct WriterOptions {
   // Whether `.metadata` says where the keys stand in a nested state dict.
   bool stores_paths = true;
   // Where a flat key stands in the nested state dict that loaders without a template rebuild.
-  // Default: at the top level.
+  // Default: at the top level. So do keys that are not the steps of their paths, joined with
+  // points: torch's loaders would look for those, and find nothing.
   std::function<EntryPath(const std::string& key)> path_of = nullptr;
   // Data files of about equal size; 0: as many as max_file_bytes asks for.
   int files = 0;

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "core/base/name_list.h"
+#include "core/base/text_number.h"
 #include "formats/torch_save/carried_object.h"
 #include "formats/torch_save/internal/writer.h"
 #include "formats/torch_save/torch_repository.h"
@@ -124,6 +129,37 @@ Result<std::optional<Path>> RecogniseDirectory(const Place& place) {
   return files.empty() ? std::nullopt : std::optional(place.path / files.front());
 }
 
+// A folder of Lightning: each file is a checkpoint, however many there are.
+Status ExplainLightning(const Place& place) {
+  std::vector<std::string> files;
+  for (const DirectoryEntry& entry : place.names.entries()) {
+    const bool is_one = entry.type == FileType::kRegular && entry.name.ends_with(".ckpt");
+    if (is_one) files.push_back((place.path / entry.name).string());
+  }
+  if (files.empty()) return OkStatus();
+  return Unsupported("a folder of .ckpt files, each of which is a checkpoint", place.path,
+                     fmt::format("open {}{}", files.size() == 1 ? "" : "one of ", NameSome(files)));
+}
+
+// What the Trainer of Transformers calls its `output_dir`, where nothing but its saves is in it.
+Status ExplainTrainer(const Place& place) {
+  std::optional<std::int64_t> newest;
+  for (const DirectoryEntry& entry : place.names.entries()) {
+    std::string_view number = entry.name;
+    const bool is_save = entry.type == FileType::kDirectory && TakePrefix("checkpoint-", number);
+    if (is_save) newest = std::max(newest, ParseNumber<std::int64_t>(number));
+  }
+  if (!newest) return OkStatus();
+  const Path save = place.path / fmt::format("checkpoint-{}", *newest);
+  return Unsupported("the folder of a trainer around its checkpoints", place.path,
+                     fmt::format("open {}, or one before it", save.string()));
+}
+
+Status Explain(const Place& place) {
+  CKPT_RETURN_IF_ERROR(ExplainLightning(place));
+  return ExplainTrainer(place);
+}
+
 Result<std::unique_ptr<CheckpointSource>> Open(Storage& storage, const Path& path) {
   CKPT_ASSIGN_OR_RETURN(const bool is_repository, IsTorchRepository(storage, path));
   return is_repository ? OpenTorchRepository(storage, path) : OpenTorchSave(storage, path);
@@ -156,6 +192,7 @@ constinit const Format kFormat = {.name = "torch_save",
                                   .file_signs = "torch.save (zip or legacy)",
                                   .recognise = &Recognise,
                                   .refuse = &RefuseFilesOfRanks,
+                                  .explain = &Explain,
                                   .open = &Open,
                                   .plan_weights = &PlanStateDict,
                                   .check_object = &CheckCarried,

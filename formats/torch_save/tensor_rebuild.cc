@@ -16,6 +16,7 @@
 #include "core/base/units.h"
 #include "core/tensor/shape.h"
 #include "formats/torch_save/internal/distributed_tensor.h"
+#include "formats/torch_save/internal/float8_weight.h"
 #include "formats/torch_save/internal/object_attributes.h"
 #include "formats/torch_save/internal/persistent_storage.h"
 
@@ -79,6 +80,13 @@ void NameAttributes(const Graph& graph, NodeId state, std::vector<std::string>& 
   }
 }
 
+// The tensor that has all elements of one whose class has none of its own; kNoNode: there is none.
+NodeId TensorInside(const Graph& graph, NodeId node) {
+  const std::optional<DistributedTensor> distributed = DistributedTensorOf(graph, node);
+  if (distributed) return distributed->is_whole ? distributed->local : kNoNode;
+  return WeightToCast(graph, node);
+}
+
 // The innermost call: without parameters and subclasses around it. `beside`, if it is not null,
 // gets what stands on these.
 std::optional<Call> Unwrap(const Graph& graph, NodeId node,
@@ -101,14 +109,16 @@ std::optional<Call> Unwrap(const Graph& graph, NodeId node,
     } else if (graph.IsGlobal(function, "torch._tensor", "_rebuild_from_type_v2")) {
       if (args.size() < 3) return std::nullopt;
       is_changed = is_changed || (args.size() > kStateArg && SetsElements(graph, args[kStateArg]));
-      const std::optional<DistributedTensor> distributed = DistributedTensorOf(graph, at);
-      const bool is_whole = distributed && distributed->is_whole;
-      if (beside != nullptr && !is_whole) {
+      const NodeId inside = TensorInside(graph, at);
+      if (beside != nullptr) {
         const std::string name = graph.QualifiedName(args[1]);
         if (!name.starts_with("torch.")) beside->push_back("class " + name);
-        if (args.size() > kStateArg) NameAttributes(graph, args[kStateArg], *beside);
+        // With a tensor inside, attributes are that tensor, and what the class does with it.
+        const bool has_own = inside == kNoNode && args.size() > kStateArg;
+        if (has_own) NameAttributes(graph, args[kStateArg], *beside);
       }
-      call = is_whole ? CallOf(graph, distributed->local) : MakeCall(graph, args[0], args[2]);
+      if (inside != kNoNode) at = inside;
+      call = inside != kNoNode ? CallOf(graph, inside) : MakeCall(graph, args[0], args[2]);
     } else {
       return call;
     }
@@ -287,6 +297,10 @@ TensorForm TensorFormOf(const Graph& graph, NodeId node) {
   // Malformed arguments are not decided here: RebuildTensor reports them.
   if (!storage) return TensorForm::kDense;
   return DTypeOf(graph, rebuild, *call, *storage) ? TensorForm::kDense : TensorForm::kOther;
+}
+
+bool IsFloat8Weight(const Graph& graph, NodeId node) {
+  return WeightToCast(graph, node) != kNoNode;
 }
 
 std::vector<std::string> BesideElements(const Graph& graph, NodeId node) {

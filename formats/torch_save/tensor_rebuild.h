@@ -29,6 +29,10 @@ enum class TensorForm : std::uint8_t {
 // Looks at the call alone, never at the container: cheap.
 [[nodiscard]] TensorForm TensorFormOf(const pickle::Graph& graph, pickle::NodeId node);
 
+// Whether it is torchao's weight that FSDP2 casts to float8 when it gathers it. Its form and its
+// elements are those of the tensor inside it; of no other class of a library is that known.
+[[nodiscard]] bool IsFloat8Weight(const pickle::Graph& graph, pickle::NodeId node);
+
 // What Python keeps of a tensor besides its elements: a class that is not torch's, and the names of
 // attributes; empty for most tensors. REQUIRES: TensorFormOf(node) == kDense.
 [[nodiscard]] std::vector<std::string> BesideElements(const pickle::Graph& graph,

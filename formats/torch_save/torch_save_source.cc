@@ -59,6 +59,33 @@ Problem WarnOfHolder(const TorchContainer& container, pickle::NodeId node, const
   return warning;
 }
 
+Problem WarnOfClasses(const TorchContainer& container, const OwnClasses& own) {
+  Problem warning =
+      Warning(ErrorKind::kUnsupported,
+              "mappings or lists have classes of their own, which a conversion leaves out",
+              container.file->name(), own.first_key);
+  warning.actual = "class " + pickle::ClassName(container.pickle.graph, own.first);
+  if (own.count > 1) warning.actual += fmt::format(" and {} more", own.count - 1);
+  return warning;
+}
+
+// Whether the file is one list, whose items have entries of their own.
+bool IsListOfEntries(const TorchContainer& container, const Entries& found) {
+  const pickle::NodeKind kind = container.pickle.graph.kind(container.pickle.root);
+  const bool is_list = kind == pickle::NodeKind::kList || kind == pickle::NodeKind::kTuple;
+  return is_list && !found.list.empty() && !found.list.front().key.empty();
+}
+
+Problem WarnOfList(const TorchContainer& container) {
+  Problem warning = Warning(ErrorKind::kUnsupported,
+                            "the file holds one list, of which a conversion makes a mapping",
+                            container.file->name());
+  warning.expected = "one mapping";
+  warning.actual =
+      pickle::PythonTypeName(container.pickle.graph, container.pickle.root) + " of entries";
+  return warning;
+}
+
 // A value that cannot be shown, for the reason `why`. No tensor depends on it.
 RenderedObject OnlyNamed(const TorchContainer& container, pickle::NodeId node,
                          const std::string& key, Problem why) {
@@ -218,6 +245,10 @@ Status TorchSaveSource::BuildIndex(const std::string& file_name) {
     if (storage.crc32) protection_ = Protection::kCrc32;
   }
 
+  if (IsListOfEntries(container_, found)) builder.AddProblem(WarnOfList(container_));
+  if (found.own_classes.count > 0) {
+    builder.AddProblem(WarnOfClasses(container_, found.own_classes));
+  }
   for (const NamedNode& named : found.list) CKPT_RETURN_IF_ERROR(AddEntry(named, listing));
   if (listing.tensors_with_more > 0) {
     Problem warning =

@@ -283,6 +283,38 @@ def test_texts_are_those_that_h5py_reads(tmp_path):
     assert enumeration["tensor"] == "colours"
 
 
+@pytest.mark.parametrize("version", ["earliest", "latest"])
+def test_texts_in_chunks_are_those_that_h5py_reads(version, tmp_path):
+    path = tmp_path / "chunks.h5"
+    theirs = tools.peer("hdf5", "hdf5_texts.py", path, "chunks", version)
+    assert len(theirs) == 23
+    assert tools.inspect("meta", path)["objects"] == theirs
+    tools.convert("convert", path, tmp_path / "copy.pt", "--to", "torch_save")
+    assert {key: value for key, value in torch.load(tmp_path / "copy.pt").items() if not torch.is_tensor(value)} == theirs
+
+
+def test_only_bytes_with_a_checksum_count_as_checked(tmp_path):
+    path = tmp_path / "summed.h5"
+
+    def add(name, **options):
+        script = f"import h5py, numpy\nwith h5py.File('{path}', 'a') as f: f.create_dataset('{name}', data=numpy.arange(1000.0), **{options})"
+        subprocess.run([tools.PYTHONS["hdf5"], "-c", script], check=True)
+        verified = tools.inspect("verify", path)
+        stored = sum(chunk["length"] for chunk in tools.inspect("shards", path)["chunks"])
+        return verified["protection"], verified["checked_bytes"], stored
+
+    for name, options in {"fletcher32": {"chunks": (300,), "fletcher32": True}, "gzip": {"chunks": (300,), "compression": "gzip"}}.items():
+        protection, checked, stored = add(name, **options)
+        assert protection == "crc32" and checked == stored > 0
+    # Frames of zstd have checksums where we write them.
+    tools.convert("to-hdf5", path, tmp_path / "copy.h5", "--compress", "zstd")
+    verified = tools.inspect("verify", tmp_path / "copy.h5")
+    assert verified["protection"] == "crc32" and verified["checked_bytes"] > 0
+    # What has no checksum is not counted.
+    before = tools.inspect("verify", path)["checked_bytes"]
+    assert add("lzf", chunks=(300,), compression="lzf")[:2] == ("crc32", before)
+
+
 def test_a_key_that_is_no_text_is_refused_before_anything_is_written(tmp_path):
     path = tmp_path / "bytes.h5"
     tools.peer("hdf5", "hdf5_texts.py", path, "key")

@@ -68,6 +68,17 @@ def test_tensors_of_a_librarys_own_class_are_refused_by_its_name(written, tmp_pa
     assert tools.digests(tmp_path / "rest") == {"w": sums["whole"]}
 
 
+def test_a_weight_that_is_gathered_in_float8_is_the_weight(written, tmp_path):
+    folder, sums = written
+    assert tools.digests(folder / "float8.pt") == {"w": sums["whole"], "d": sums["plus1"]}
+    warning = warnings_of(folder / "float8.pt")["w"]
+    assert "class torchao.float8.fsdp_utils.WeightWithDynamicFloat8CastTensor" in warning["actual"] and "1 tensor more" in warning["actual"]
+    # As each rank's items of DCP are.
+    assert tools.digests(folder / "float8") == {"w": sums["whole"]}
+    tools.convert("convert", folder / "float8", tmp_path / "out", "--to", "safetensors")
+    assert tools.digests(tmp_path / "out") == {"w": sums["whole"]}
+
+
 @pytest.mark.parametrize("name,options,refusal", [
     ("root", [], (3, "not_found")),
     ("dataclass", ["--match", "state*"], (2, "usage")),

@@ -206,6 +206,24 @@ def test_keys_that_are_one_text_are_not_nested(tmp_path):
     assert_same(nested(tmp_path / "dcp", tmp_path), {"[1]": torch.ones(2), "['1']": torch.zeros(2), "a.b": 7})
 
 
+def test_mappings_that_text_makes_one_are_not_merged(tmp_path):
+    torch.save({0: {"w": torch.ones(2)}, "0": {"v": torch.zeros(2)}}, tmp_path / "state.pt")
+    document = tools.convert("torch-to-dcp", tmp_path / "state.pt", tmp_path / "dcp")
+    assert any("one flat mapping" in problem["message"] for problem in document["problems"])
+    assert_same(nested(tmp_path / "dcp", tmp_path), {"0.w": torch.ones(2), "0.v": torch.zeros(2)})
+
+
+def test_keys_that_torch_joins_to_one_stand_on_top(tmp_path):
+    """torch flattens the object that it makes of a DCP, and would find "a.b" twice."""
+    state = {"a.b": torch.ones(2), "a": {"b": torch.zeros(2), "c": 7}, "l": [{"x": torch.ones(1)}], "l.0.x": 3}
+    torch.save(state, tmp_path / "state.pt")
+    assert tools.convert("torch-to-dcp", tmp_path / "state.pt", tmp_path / "dcp")["dropped"] == []
+    read = state_in(tmp_path / "dcp")
+    assert set(read) == {"['a.b']", "['a']['b']", "a.c", "['l'][0]['x']", "['l.0.x']"}
+    assert torch.equal(read["['a.b']"], torch.ones(2)) and torch.equal(read["['a']['b']"], torch.zeros(2)) and read["['l.0.x']"] == 3
+    assert_same(nested(tmp_path / "dcp", tmp_path)["['a']['b']"], torch.zeros(2))
+
+
 def state_in(checkpoint):
     """Flat key -> value, sorted by key, as torch loads a whole checkpoint."""
     state = {}
@@ -297,6 +315,39 @@ def sorted_names(state):
     if isinstance(state, dict):
         return {key: sorted(below) if key == "params" else sorted_names(below) for key, below in state.items()}
     return [sorted_names(below) for below in state] if isinstance(state, list) else state
+
+
+@pytest.mark.parametrize("count", [int, float])
+def test_counts_may_be_numbers_of_python(count, tmp_path):
+    loop = Loop()
+    loop.losses(0, 1)
+    loop.config.save_pretrained(tmp_path / "assets")
+    state = gathered(loop, False)
+    torch.save(state, tmp_path / "tensors.pt")
+    for kept in state["optim"]["state"].values():
+        kept["step"] = count(kept["step"].item())
+    torch.save(state, tmp_path / "numbers.pt")
+    for target in (["--to", "fsdp_dtensor"], ["--to", "dcp", "--naming", "fsdp2"]):
+        said = {}
+        for name in ("tensors", "numbers"):
+            folder = tmp_path / f"{name}-{target[1]}"
+            tools.convert("convert", tmp_path / f"{name}.pt", folder, *target, "--hf-assets", tmp_path / "assets")
+            said[name] = (tools.described(folder), tools.inspect("meta", folder)["objects"])
+        assert said["tensors"] == said["numbers"]
+
+
+def test_a_rate_that_is_a_tensor_is_told(tmp_path):
+    loop = Loop()
+    loop.losses(0, 1)
+    loop.config.save_pretrained(tmp_path / "assets")
+    state = gathered(loop, False)
+    state["optim"]["param_groups"][0]["lr"] = torch.tensor(0.25)
+    torch.save(state, tmp_path / "run.pt")
+    for target in (["--to", "fsdp_dtensor"], ["--to", "dcp", "--naming", "fsdp2"]):
+        document = tools.convert("convert", tmp_path / "run.pt", tmp_path / target[1], *target, "--hf-assets", tmp_path / "assets")
+        told, = [p for p in document["problems"] if "become plain numbers" in p["message"]]
+        assert told["tensor"] == told["actual"] == "optim.param_groups.0.lr"
+    assert nested(tmp_path / "dcp", tmp_path)["optim"]["param_groups"][0]["lr"] == 0.25
 
 
 def test_an_optimizer_takes_its_own_state_dict_back(tmp_path):
@@ -449,6 +500,22 @@ def test_attributes_and_classes_of_tensors_are_named(tmp_path):
     torch.save({"a": parameter, "b": torch.ones(2).as_subclass(Labelled), "c": torch.ones(1)}, tmp_path / "in.pt")
     warning, = [p for p in tools.convert("convert", tmp_path / "in.pt", tmp_path / "out.pt", "--to", "torch_save")["problems"]]
     assert "attributes" in warning["message"] and warning["tensor"] == "a" and warning["actual"] == "partition_dim; 1 tensor more have some, too"
+
+
+def test_classes_of_mappings_are_named(tmp_path):
+    seen = collections.defaultdict(list, {"x": torch.ones(2), "y": 3})
+    torch.save({"w": torch.ones(1), "seen": seen, "ordered": collections.OrderedDict(z=torch.ones(1))}, tmp_path / "in.pt")
+    for target, container in (("out.pt", "torch_save"), ("out", "dcp")):
+        warning, = tools.convert("convert", tmp_path / "in.pt", tmp_path / target, "--to", container)["problems"]
+        assert warning["tensor"] == "seen" and warning["actual"] == "class collections.defaultdict"
+    assert type(torch.load(tmp_path / "out.pt", weights_only=True)["seen"]) is dict
+
+
+def test_a_file_that_is_one_list_is_told(tmp_path):
+    torch.save([torch.ones(2), {"x": torch.zeros(1)}], tmp_path / "in.pt")
+    warning, = tools.convert("convert", tmp_path / "in.pt", tmp_path / "out", "--to", "safetensors")["problems"]
+    assert "one list" in warning["message"]
+    assert set(tools.described(tmp_path / "out")) == {"0", "1.x"}
 
 
 def test_torch_maps_it(tmp_path):

@@ -127,7 +127,7 @@ Result<std::vector<StepReport>> Train(const Start& start,
     CKPT_ASSIGN_OR_RETURN(
         const auto trainer,
         RankTrainer::Create(start.config, world, {.device = device.get(), .ops = ops.get()}));
-    CKPT_RETURN_IF_ERROR(train::LoadState(start.state, *trainer));
+    CKPT_RETURN_IF_ERROR(train::LoadState(start.state, *trainer, /*progress=*/nullptr));
     for (const std::vector<Sequence>& step : steps) {
       CKPT_ASSIGN_OR_RETURN(const StepReport report,
                             trainer->Step(BatchesOf(step, start.config, world.rank())));

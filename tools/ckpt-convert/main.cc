@@ -71,6 +71,12 @@ std::vector<const Format*> TargetsOf(const ConvertVerb& verb) {
   return WrittenFormats();
 }
 
+// Whether the verb can make a target of which this is true.
+bool SomeTarget(const ConvertVerb& verb, bool (*is_true)(const Format& container)) {
+  return std::ranges::any_of(TargetsOf(verb),
+                             [&](const Format* format) { return is_true(*format); });
+}
+
 // Whether --naming alone says what the tensors of the verb's target are called.
 bool HasNoUsualNaming(const ConvertVerb& verb) {
   const Format* const container = ContainerOf(verb);
@@ -117,14 +123,17 @@ void AddFormOption(CLI::App& app, const FormatOption& option, Words& words) {
       ->option_text(fmt::format("{}", fmt::join(values, "|")));
 }
 
-void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& command,
-                      Words& words) {
+void AddValueOptions(CLI::App& app, ConvertCommand& command, Words& words) {
   app.add_option("--dtype", words.dtype, "Cast floating-point tensors [each keeps its own]")
       ->option_text("float16|bfloat16|float32|float64");
   app.add_option("--keep-fp32", command.options.keep_fp32,
                  "Float32 tensors that --dtype leaves alone [routing and decay parameters]")
       ->needs("--dtype")
       ->option_text("REGEX");
+}
+
+// How many data files, or how large.
+void AddNumberOfFiles(CLI::App& app, ConvertCommand& command) {
   AddByteSize(app, "--max-shard-size", command.options.max_shard_bytes, "Largest data file")
       ->check([](const std::string& word) {
         const Result<std::uint64_t> bytes = ParseByteSize(word);
@@ -134,13 +143,27 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
       ->check(CLI::Range(1, 100000))
       ->option_text("N")
       ->excludes("--max-shard-size");
-  app.add_option("--compress", words.compress, "Compress tensors; level 1 to 19 [none, level 3]")
-      ->option_text("zstd[:LEVEL]");
+}
+
+// Each only if some target of the verb can have it.
+void AddFileOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& command, Words& words) {
+  if (SomeTarget(verb, MayHaveSeveralFiles)) AddNumberOfFiles(app, command);
+  if (SomeTarget(verb, MayCompress)) {
+    app.add_option("--compress", words.compress, "Compress tensors; level 1 to 19 [none, level 3]")
+        ->option_text("zstd[:LEVEL]");
+  }
+  if (!SomeTarget(verb, MayHaveParity)) return;
   app.add_option("--parity", command.options.parity_group,
                  "One more file for every N files, so that ckpt-inspect repair can rebuild one of "
                  "these [none]")
       ->check(CLI::Range(1, 1000))
       ->option_text("N");
+}
+
+void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& command,
+                      Words& words) {
+  AddValueOptions(app, command, words);
+  AddFileOptions(app, verb, command, words);
   const Format* const container = ContainerOf(verb);
   if (container == nullptr) {
     std::vector<std::string> names;
@@ -153,7 +176,7 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
     app.add_flag("--link", command.options.link,
                  "Copy no tensor: show those of the source where they lie, by absolute paths");
   }
-  if (container == nullptr || MayChooseNaming(*container)) {
+  if (SomeTarget(verb, MayChooseNaming)) {
     app.add_option(
            "--naming", command.options.to.naming,
            "What tensors are called: a naming of the layout table [the format's usual one, else as "
@@ -196,8 +219,10 @@ void AddSourceOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
       ->option_text("GLOB ...");
   app.add_option("--drop", command.options.model.drop, "Leave these source keys out")
       ->option_text("GLOB ...");
-  app.add_option("--rename", words.rename,
-                 "Take source keys for others; a * stands for the same text on both sides")
+  app.add_option(
+         "--rename", words.rename,
+         "Take source keys for others; a * stands for the same text on both sides, \\*, \\= "
+         "and \\\\ for these characters")
       ->option_text("OLD=NEW ...");
   if (HasNoUsualNaming(verb) || ContainerOf(verb)->run != nullptr) {
     app.add_flag("--weights-only", command.options.weights_only,
@@ -283,7 +308,9 @@ Status Complete(const ConvertVerb& verb, const Words& words, ConvertCommand& com
   CKPT_RETURN_IF_ERROR(CompleteForm(words, options.to));
   options.verify = !words.no_verify;
   if (!words.worker.empty()) {
-    CKPT_ASSIGN_OR_RETURN(options.worker, ParseWorkerId(words.worker));
+    Result<WorkerId> worker = ParseWorkerId(words.worker);
+    if (!worker.ok()) return std::move(worker).status().While("reading --worker");
+    options.worker = *worker;
   }
   // For a source of another kind: the verb that makes the same of it, else any.
   for (const bool same : {true, false}) {

@@ -1,7 +1,7 @@
 #include "tools/ckpt-convert/option_words.h"
 
-#include <cstddef>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -35,13 +35,9 @@ Result<DType> ParseDtypeWord(const std::string& word) {
 Result<std::map<std::string, std::string>> ParseRename(const std::vector<std::string>& pairs) {
   std::map<std::string, std::string> rename;
   for (const std::string& pair : pairs) {
-    const std::size_t equals = pair.find('=');
-    if (equals == std::string::npos) {
-      return Error(ErrorKind::kUsage, "--rename takes OLD=NEW").Actual(pair);
-    }
-    const std::string from = pair.substr(0, equals);
-    const std::string to = pair.substr(equals + 1);
-    CKPT_RETURN_IF_ERROR(CheckRewrite(from, to).While("reading --rename"));
+    Result<RewriteRule> rule = ParseRewrite(pair);
+    if (!rule.ok()) return std::move(rule).status().While("reading --rename");
+    const auto& [from, to] = *rule;
     if (from == to) {
       return Error(ErrorKind::kUsage, "--rename changes nothing: both names are the same")
           .Actual(pair);

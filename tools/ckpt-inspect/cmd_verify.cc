@@ -25,6 +25,7 @@ namespace {
 
 struct Findings {
   std::uint64_t checked_bytes = 0;
+  std::uint64_t unchecked_bytes = 0;  // of items without a checksum, beside others that have one
   Protection protection = Protection::kNone;
   std::vector<Finding> list;
   bool is_repairable = false;
@@ -33,10 +34,11 @@ struct Findings {
     for (const Problem& problem : problems) list.push_back({problem});
   }
   // Several proofs may cover the same bytes. The strongest one is reported, with its bytes.
-  void AddProof(Protection proof, std::uint64_t bytes) {
+  void AddProof(Protection proof, std::uint64_t bytes, std::uint64_t unchecked = 0) {
     if (proof < protection) return;
     protection = proof;
     checked_bytes = std::max(checked_bytes, bytes);
+    unchecked_bytes = unchecked;
   }
 };
 
@@ -101,7 +103,8 @@ Findings Verify(Storage& storage, const OpenedCheckpoint& checkpoint, const Veri
   const auto progress = cli::MakeProgress(options.common, streams);
   const CheckedBytes payload = CheckPayload(source, known, threads, *progress);
   findings.AddProblems(payload.problems);
-  findings.AddProof(source.protection(), payload.checked_bytes);
+  findings.AddProof(source.protection(), payload.checked_bytes,
+                    payload.read_bytes - payload.checked_bytes);
   AddFileChecks(storage, checkpoint.path, &source.index(), threads, *progress, findings);
   RemoveRepeatedFindings(findings.list);
   RemoveRetoldLosses(checkpoint.path, findings.list);
@@ -123,11 +126,19 @@ void PrintJson(const Findings& findings, Streams& streams) {
   streams.out.Write(json.Take() + "\n");
 }
 
+// "1.2 KiB", "1.2 KiB of 4.0 GiB".
+std::string DescribeChecked(const Findings& findings) {
+  const std::string checked = FormatByteSize(findings.checked_bytes);
+  const bool is_all = findings.unchecked_bytes == 0 || findings.protection == Protection::kNone;
+  if (is_all) return checked;
+  return checked + " of " + FormatByteSize(findings.checked_bytes + findings.unchecked_bytes);
+}
+
 void PrintText(const Findings& findings, bool quick, Streams& streams) {
   PrintFindings(findings.list, streams);
   const std::string what =
       quick ? "metadata checked"
-            : fmt::format("{} checked, protected by {}", FormatByteSize(findings.checked_bytes),
+            : fmt::format("{} checked, protected by {}", DescribeChecked(findings),
                           ProtectionName(findings.protection));
   const std::vector<std::string> not_understood = NotUnderstood(findings.list);
   std::string verdict = HasDamage(findings.list) ? "damaged" : "ok";

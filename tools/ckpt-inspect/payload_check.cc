@@ -30,12 +30,18 @@ void AddDifferences(const Result<DifferingCopies>& compared, const std::string& 
   if (compared.ok() && !compared->empty()) problems.push_back(WarnOfCopies(*compared));
 }
 
+// Counts an item that was read: a chunk or an object.
+void CountRead(const CheckpointSource& source, const auto& item, CheckedBytes& result) {
+  result.read_bytes += item.size_bytes;
+  if (source.HasChecksum(item)) result.checked_bytes += item.size_bytes;
+}
+
 CheckedBytes CheckTensor(const CheckpointSource& source, const GlobalTensor& tensor) {
   CheckedBytes result;
   for (const Chunk& chunk : source.index().chunks(tensor)) {
     const Result<StoredArray> located = source.Locate(tensor, chunk);
     AddProblems(located.status(), tensor.key, result.problems);
-    if (located.ok()) result.checked_bytes += chunk.size_bytes;
+    if (located.ok()) CountRead(source, chunk, result);
   }
   if (result.problems.empty()) {
     AddDifferences(CompareCopies(source, tensor, kCompareBytes), tensor.key, result.problems);
@@ -48,7 +54,7 @@ bool CheckItem(const CheckpointSource& source, const ObjectEntry& object, Checke
   const Result<RenderedObject> rendered = source.ReadObject(object);
   AddProblems(rendered.status(), object.key, result.problems);
   if (!rendered.ok()) return false;
-  result.checked_bytes += object.size_bytes;
+  CountRead(source, object, result);
   for (Problem warning : rendered->warnings) {
     if (warning.tensor.empty()) warning.tensor = object.key;
     result.problems.push_back(std::move(warning));
@@ -104,13 +110,14 @@ CheckedBytes CheckPayload(const CheckpointSource& source, const std::vector<Prob
       results[i] = is_tensor ? CheckTensor(source, index.tensors()[i])
                              : CheckObject(source, index.objects()[i - num_tensors]);
     }
-    progress.OnDone(key, results[i].checked_bytes);
+    progress.OnDone(key, results[i].read_bytes);
     return OkStatus();
   };
   const Status done = RunTasks(num_items, threads, std::stop_token(), check);
   // Errors of an item are results; a task fails only if memory runs out.
   CheckedBytes all{.problems = done.problems()};
   for (CheckedBytes& result : results) {
+    all.read_bytes += result.read_bytes;
     all.checked_bytes += result.checked_bytes;
     for (Problem& problem : result.problems) all.problems.push_back(std::move(problem));
   }

@@ -11,7 +11,8 @@
 namespace ckpt::inspect {
 
 struct CheckedBytes {
-  std::uint64_t checked_bytes = 0;  // stored bytes that were compared with a checksum
+  std::uint64_t read_bytes = 0;     // stored bytes of items that could be read
+  std::uint64_t checked_bytes = 0;  // those of them that were compared with a checksum
   std::vector<Problem> problems;    // first those of tensors, then those of objects
 };
 

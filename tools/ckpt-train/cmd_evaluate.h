@@ -18,8 +18,9 @@ struct EvaluateOptions {
 };
 
 // The mean loss of a token, once over `valid_data_path`, else over `data_path`, of the newest
-// checkpoint in `load`, else of the model that `init` names. Where `eval_iters` is given, over as
-// many batches at most.
+// checkpoint in `load`, else of the model that `init` names. The weights are all that is taken of a
+// checkpoint: it may be one that no run saved, such as a published model. Where `eval_iters` is
+// given, over as many batches at most.
 //
 // Errors: kUsage (neither of them), those of ResolveRun, of opening data and weights, and of the
 // ranks.

@@ -67,6 +67,13 @@ void AddLoadOption(CLI::App& app, RunOptions& run) {
       ->option_text("DIR");
 }
 
+// Of verbs that take nothing else of a checkpoint.
+void AddLoadWeightsOption(CLI::App& app, RunOptions& run) {
+  app.add_option("--load", run.load,
+                 "Checkpoints of a run: settings and weights come from the newest; or any weights")
+      ->option_text("DIR");
+}
+
 CLI::App* AddTrain(CLI::App& app, TrainOptions& options) {
   CLI::App* const verb = app.add_subcommand("train", "Train (the default verb)");
   AddRunOptions(*verb, options.run, options.print_config);
@@ -97,7 +104,7 @@ CLI::App* AddEvaluate(CLI::App& app, EvaluateOptions& options) {
   CLI::App* const verb = app.add_subcommand("evaluate", "The loss of a model on data");
   AddRunOptions(*verb, options.run, options.print_config);
   AddDeviceOption(*verb, options.run);
-  AddLoadOption(*verb, options.run);
+  AddLoadWeightsOption(*verb, options.run);
   cli::AddReadingOptions(*verb, options.common);
   cli::AddOutputOptions(*verb, options.common);
   cli::AddExamples(*verb, std::vector<std::string>{
@@ -112,7 +119,7 @@ CLI::App* AddGenerate(CLI::App& app, GenerateOptions& options) {
       app.add_subcommand("generate", "The most likely continuation of a prompt, to try a model");
   AddRunOptions(*verb, options.run, options.print_config);
   AddDeviceOption(*verb, options.run);
-  AddLoadOption(*verb, options.run);
+  AddLoadWeightsOption(*verb, options.run);
   verb->add_option("--prompt", options.prompt, "Text, for models of bytes")->option_text("TEXT");
   verb->add_option("--prompt-ids", options.prompt_ids, "Tokens: 1,2,3")
       ->delimiter(',')

@@ -58,8 +58,12 @@ class RunSetup {
   [[nodiscard]] std::vector<std::string> WeightsTexts() const;
 
   [[nodiscard]] const CheckpointSettings& checkpoints() const { return checkpoints_; }
-  // Ranks take only weights from a checkpoint, with any value of `finetune`.
-  void LoadWeightsOnly() { checkpoints_.finetune = true; }
+  // Ranks take only weights from a checkpoint, with any value of `finetune`; these alone cannot be
+  // proved.
+  void LoadWeightsOnly() {
+    checkpoints_.finetune = true;
+    checkpoints_.prove = false;
+  }
 
  private:
   RunSetup(const RunConfig& run, const cli::CommonOptions& options, Storage& storage,

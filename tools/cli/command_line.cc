@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "core/base/name_list.h"
 #include "core/base/nearest_match.h"
 #include "core/base/quote.h"
 #include "tools/cli/error_report.h"
@@ -109,6 +110,17 @@ Status UnknownVerb(const std::string& word, std::span<const std::string> verbs) 
   return Error(ErrorKind::kUsage, "unknown verb " + Quote(word)).Hint(hint);
 }
 
+// An option that the selected verb does not have.
+Status UnknownOption(const CLI::App& app, const std::string& name) {
+  std::vector<std::string> verbs;  // that have it
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (verb->get_option_no_throw(name) != nullptr) verbs.push_back(verb->get_name());
+  }
+  return Error(ErrorKind::kUsage, "unknown option " + Quote(name))
+      .Hint(verbs.empty() ? DidYouMean(name, OptionsOf(SelectedVerb(app)))
+                          : "it is an option of " + NameSome(verbs));
+}
+
 Status UsageError(const CLI::App& app, const std::vector<std::string>& args, bool verb_was_given,
                   const CLI::ParseError& error) {
   const std::vector<std::string> verbs = VerbsOf(app);
@@ -123,11 +135,7 @@ Status UsageError(const CLI::App& app, const std::vector<std::string>& args, boo
   if (extras.empty()) return Error(ErrorKind::kUsage, error.what());
   const auto option = std::find_if(extras.begin(), extras.end(),
                                    [](const std::string& arg) { return arg.starts_with('-'); });
-  if (option != extras.end()) {
-    const std::string name = option->substr(0, option->find('='));
-    return Error(ErrorKind::kUsage, "unknown option " + Quote(name))
-        .Hint(DidYouMean(name, OptionsOf(SelectedVerb(app))));
-  }
+  if (option != extras.end()) return UnknownOption(app, option->substr(0, option->find('=')));
   // Two words and no verb: the first word was meant to be a verb.
   if (!verb_was_given && word != args.end()) return UnknownVerb(*word, verbs);
   return Error(ErrorKind::kUsage, "one argument too many: " + Quote(extras.front()));
@@ -204,7 +212,7 @@ std::optional<ExitCode> ParseArguments(CLI::App& app, std::vector<std::string> a
                                        const std::string& default_verb, Streams& streams) {
   if (const auto text = InstalledText(app, args, default_verb)) {
     streams.out.Write(*text);
-    return Conclude(ExitCode::kDone, false, streams);
+    return Finish(ExitCode::kDone, streams);
   }
   RefuseEmptyValues(app);
   SplitOffEmptyValues(args);
@@ -230,7 +238,7 @@ std::optional<ExitCode> ParseArguments(CLI::App& app, std::vector<std::string> a
     (void)streams.err.Flush().ok();
     return code;
   }
-  return Conclude(ExitCode::kDone, false, streams);
+  return Finish(ExitCode::kDone, streams);
 }
 
 }  // namespace ckpt::cli

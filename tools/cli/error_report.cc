@@ -117,15 +117,7 @@ std::string ErrorDocument(const Status& status) {
   return json.Take() + "\n";
 }
 
-ExitCode Conclude(const Result<ExitCode>& outcome, bool is_json, Streams& streams) {
-  ExitCode code = ExitCode::kDone;
-  if (outcome.ok()) {
-    code = *outcome;
-  } else {
-    code = ExitCodeOf(outcome.status());
-    if (is_json) streams.out.Write(ErrorDocument(outcome.status()));
-    PrintStatus(outcome.status(), streams);
-  }
+ExitCode Finish(ExitCode code, Streams& streams) {
   if (const Status written = streams.out.Flush(); !written.ok()) {
     PrintStatus(written, streams);
     code = ExitCode::kFailed;
@@ -133,6 +125,13 @@ ExitCode Conclude(const Result<ExitCode>& outcome, bool is_json, Streams& stream
   // If standard error cannot be written, nothing can report it.
   (void)streams.err.Flush().ok();
   return code;
+}
+
+ExitCode Conclude(const Result<ExitCode>& outcome, bool is_json, Streams& streams) {
+  if (outcome.ok()) return Finish(*outcome, streams);
+  if (is_json) streams.out.Write(ErrorDocument(outcome.status()));
+  PrintStatus(outcome.status(), streams);
+  return Finish(ExitCodeOf(outcome.status()), streams);
 }
 
 }  // namespace ckpt::cli

@@ -34,8 +34,12 @@ void AppendProblemList(const std::vector<Problem>& problems, JsonWriter& json);
 // {"ok": false, "errors": […]} on one line with a line end. It may end a stream of lines.
 [[nodiscard]] std::string ErrorDocument(const Status& status);
 
-// Ends every command: prints the error of a command that failed (under `is_json` also as a
-// document) and flushes. If a document could not be written, that is itself a failure.
+// Ends a command that has told everything: flushes. If its answer could not be written, that is
+// itself a failure.
+ExitCode Finish(ExitCode code, Streams& streams);
+
+// Ends every other command: prints the error of a command that failed (under `is_json` also as a
+// document), then as Finish.
 ExitCode Conclude(const Result<ExitCode>& outcome, bool is_json, Streams& streams);
 
 }  // namespace ckpt::cli

@@ -20,7 +20,7 @@ set(CKPT_PRECOMPILED_PACKAGES_test ${CKPT_PRECOMPILED_PACKAGES_library} GTest::g
 
 # Tests are compiled more often than they are run.
 add_library(ckpt_optimize_tests INTERFACE)
-target_compile_options(ckpt_optimize_tests INTERFACE $<$<CONFIG:Release>:-O1> $<$<CONFIG:Sanitize>:-O0>)
+target_compile_options(ckpt_optimize_tests INTERFACE $<$<CONFIG:Release,Sanitize>:-O0>)
 set(CKPT_PRECOMPILED_OPTIONS_test ckpt_optimize_tests)
 
 # ckpt_precompile(<target> library|test): the target's sources start from that header.

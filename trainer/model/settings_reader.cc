@@ -168,6 +168,12 @@ std::uint64_t SettingsReader::ByteSize(std::string_view name, std::uint64_t othe
   return otherwise;
 }
 
+bool SettingsReader::IsNews(std::string_view name) const {
+  if (!IsGiven(name)) return false;
+  const auto otherwise = defaults_.find(name);
+  return otherwise == defaults_.end() || !IsSame(given_.find(name)->second, otherwise->second);
+}
+
 Status SettingsReader::Violation(std::string_view name, std::string_view why,
                                  std::string_view expected) {
   const Value* const value = Take(name);
@@ -187,12 +193,13 @@ void SettingsReader::RefuseIdle(bool is_idle, std::string_view why,
   if (!is_idle) return;
   for (const std::string_view name : names) {
     if (!effective_.contains(name)) idle_.emplace(name);
-    if (!IsGiven(name)) continue;
-    const auto otherwise = defaults_.find(name);
-    const bool is_news =
-        otherwise == defaults_.end() || !IsSame(given_.find(name)->second, otherwise->second);
-    if (is_news) idle_problems_.Add(Violation(name, fmt::format("does nothing {}", why), {}));
+    if (IsNews(name)) idle_problems_.Add(Violation(name, fmt::format("does nothing {}", why), {}));
   }
+}
+
+void SettingsReader::RefuseForeign(std::string_view name, std::string_view why) {
+  idle_.emplace(name);
+  if (ok() && IsNews(name)) idle_problems_.Add(Violation(name, why, {}));
 }
 
 Status SettingsReader::Finish() {

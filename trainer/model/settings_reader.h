@@ -66,6 +66,12 @@ class SettingsReader {
   // Whether the setting is this word. If not, it stays to be read.
   bool TakeWord(std::string_view name, std::string_view word);
 
+  // What a setting means if it is absent, where it is read without a default or not at all.
+  // Refusals of settings that have no effect accept this value, as they do other defaults.
+  void SetDefault(std::string_view name, layout::Value value) {
+    defaults_.insert_or_assign(std::string(name), std::move(value));
+  }
+
   // Records that the setting is wrong: "setting <name> <why>".
   void Refuse(std::string_view name, std::string_view why, std::string_view expected = {},
               std::string_view hint = {});
@@ -74,6 +80,10 @@ class SettingsReader {
   // not read become known.
   void RefuseIdle(bool is_idle, std::string_view why,
                   std::initializer_list<std::string_view> names);
+  // Refuses a setting that exists, but not in this run, and so is not read: "setting <name> <why>".
+  // The rest is as of RefuseIdle. After a wrong setting, which may be why it is not read, it is not
+  // refused.
+  void RefuseForeign(std::string_view name, std::string_view why);
 
   // Whether there was no problem so far. Settings that do nothing are not counted.
   [[nodiscard]] bool ok() const { return problems_.ok(); }
@@ -89,6 +99,8 @@ class SettingsReader {
   [[nodiscard]] const layout::Value* Find(std::string_view name) const;
   // "setting <name> <why>"; marks the name as known.
   Status Violation(std::string_view name, std::string_view why, std::string_view expected);
+  // Whether the user gave another value than the default.
+  [[nodiscard]] bool IsNews(std::string_view name) const;
   // Find, and marks the name as known.
   const layout::Value* Take(std::string_view name);
   // Take, and records the default of an absent setting.
@@ -98,10 +110,10 @@ class SettingsReader {
   const layout::Configuration& given_;
   layout::Configuration effective_;
   layout::Configuration defaults_;           // defaults of settings that have one
-  std::set<std::string, std::less<>> idle_;  // names that only RefuseIdle looked at
+  std::set<std::string, std::less<>> idle_;  // names that are known, but were not read
   Status problems_;
   std::set<std::pair<std::string, std::string>> refused_;  // names, and why
-  Status idle_problems_;                                   // problems of RefuseIdle
+  Status idle_problems_;                                   // of RefuseIdle and RefuseForeign
 };
 
 template <typename Enum>

@@ -1,6 +1,7 @@
 #include "trainer/run/checkpoint_settings.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,12 +31,40 @@ std::vector<std::pair<std::string_view, const Format*>> SaveFormats() {
   return words;
 }
 
-// The choices that ckpt-convert has as options of the same names: "torch_dist_generation".
+// "torch_dist_generation": ckpt-convert has an option of the same name.
+std::string SettingOf(const FormatOption& option) {
+  std::string name(option.name);
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+
+std::vector<FormatOption> FormsOf(const Format& format) {
+  return OptionsOfRun(format, FormOfRun(format));
+}
+
+// Says of every setting of a form what it means if it is absent, and refuses those that `format`
+// does not have.
+void RefuseOtherForms(const Format& format, trainer::SettingsReader& reader) {
+  std::map<std::string, std::vector<std::string_view>> formats_with;
+  for (const auto& [word, other] : SaveFormats()) {
+    for (const FormatOption& option : FormsOf(*other)) {
+      const std::string name = SettingOf(option);
+      formats_with[name].push_back(word);
+      reader.SetDefault(name, std::string(option.values.front()));
+    }
+  }
+  for (const auto& [name, words] : formats_with) {
+    if (std::ranges::find(words, format.name) != words.end()) continue;
+    reader.RefuseForeign(name, fmt::format("is of save_format={}, not of {}",
+                                           fmt::join(words, " or "), format.name));
+  }
+}
+
 ChosenForms ReadForms(const Format& format, trainer::SettingsReader& reader) {
+  RefuseOtherForms(format, reader);
   ChosenForms forms;
-  for (const FormatOption& option : OptionsOfRun(format, FormOfRun(format))) {
-    std::string name(option.name);
-    std::ranges::replace(name, '-', '_');
+  for (const FormatOption& option : FormsOf(format)) {
+    const std::string name = SettingOf(option);
     std::vector<std::pair<std::string_view, std::string_view>> words;
     std::vector<std::string_view> expected;
     for (const std::string_view value : option.values) {
@@ -80,6 +109,12 @@ CheckpointSettings ReadCheckpointSettings(trainer::SettingsReader& reader) {
     reader.Refuse("prove", "needs the whole state, and finetune takes only the weights");
   }
   return settings;
+}
+
+std::vector<std::string> FormSettings(const Format& format) {
+  std::vector<std::string> names;
+  for (const FormatOption& option : FormsOf(format)) names.push_back(SettingOf(option));
+  return names;
 }
 
 }  // namespace ckpt::train

@@ -3,6 +3,8 @@
 #define CKPT_TRAINER_RUN_CHECKPOINT_SETTINGS_H_
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/checkpoint/chosen_forms.h"
 #include "core/io/path.h"
@@ -34,8 +36,11 @@ struct CheckpointSettings {
   bool prove = false;  // after loading, recompute the stored digest and loss
 };
 
-// Errors: kUsage, all at once, reported by `reader`.
+// Errors: kUsage, all at once, reported by `reader`; among them forms that only other formats have.
 CheckpointSettings ReadCheckpointSettings(trainer::SettingsReader& reader);
+
+// The settings that choose among the forms of `format`.
+[[nodiscard]] std::vector<std::string> FormSettings(const Format& format);
 
 }  // namespace ckpt::train
 

@@ -104,12 +104,12 @@ Result<Found> LoadIntact(Storage& storage, const CheckpointSettings& settings,
                          const Notice& tell) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<Path> candidates,
                         ListForAll(storage, settings.load, world));
+  const LoadedPart part = settings.finetune ? LoadedPart::kWeights : LoadedPart::kRun;
   Found result;
   Status refused;
   for (const Path& candidate : candidates) {
     const bool is_open = opened && opened->weights.checkpoint->path == candidate;
-    const Result<StatePtr> state =
-        is_open ? opened : OpenStoredRun(storage, candidate, settings.finetune);
+    const Result<StatePtr> state = is_open ? opened : OpenStoredRun(storage, candidate, part);
     // Bytes first, because damaged bytes explain all other errors. What met them when it read a
     // tensor names that tensor, too. An error that a rank is gone says nothing about the
     // checkpoint.

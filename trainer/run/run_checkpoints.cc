@@ -48,6 +48,18 @@ class Stopwatch {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+// Layers or experts of which only some are frozen have no whole state in a format that stacks them.
+// If that is what `target` lacks, says where else the run can be saved.
+Status NameUsualFormat(Status failure, const StateInMemory& state,
+                       const layout::Configuration& facts, SaveTarget target) {
+  if (failure.kind() != ErrorKind::kMissing) return failure;
+  target.format = &UsualRunFormat();
+  target.forms.clear();
+  if (!PlanSavedTensors(state, facts, std::move(target)).ok()) return failure;
+  return std::move(failure).Hint(fmt::format(
+      "set save_format={}, which stores what is frozen by itself", UsualRunFormat().name));
+}
+
 }  // namespace
 
 Result<std::vector<std::uint64_t>> StagedBytes(const RunConfig& run,
@@ -216,10 +228,13 @@ Result<SavedTensors> RunCheckpoints::PlanTensors(const TrainingRun& run) const {
     CKPT_ASSIGN_OR_RETURN(facts, ReadPublishedConfig(storage_, assets_, model.padded_vocab_size));
   }
   DescribeForm({run.args.begin(), run.args.end()}, facts);
-  return PlanSavedTensors(Staged(), facts,
-                          {.format = &format_,
-                           .choices = run_format_ != nullptr ? naming_ : layout::Choices(),
-                           .forms = settings_.forms});
+  const SaveTarget target = {.format = &format_,
+                             .choices = run_format_ != nullptr ? naming_ : layout::Choices(),
+                             .forms = settings_.forms};
+  const StateInMemory state = Staged();
+  Result<SavedTensors> planned = PlanSavedTensors(state, facts, target);
+  if (planned.ok()) return planned;
+  return NameUsualFormat(std::move(planned).status(), state, facts, target);
 }
 
 Result<TrainingSave> RunCheckpoints::Plan(const Taken& taken) {

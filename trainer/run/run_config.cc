@@ -1,5 +1,6 @@
 #include "trainer/run/run_config.h"
 
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -55,6 +56,12 @@ Status CheckMayStart(const CheckpointSettings& checkpoints, const RunNeeds& need
                 : "to start a run there, and to resume it later, set save to the same folder");
 }
 
+// What a run reads of the checkpoint in `load`.
+LoadedPart PartOf(const CheckpointSettings& checkpoints, const RunNeeds& needs) {
+  if (checkpoints.finetune) return LoadedPart::kWeights;
+  return needs.weights ? LoadedPart::kRunOrWeights : LoadedPart::kRun;
+}
+
 // If `load` holds a checkpoint: opens it for `run`, and returns its settings.
 Result<layout::Configuration> GoOnFromStored(Storage& storage, const RunNeeds& needs,
                                              const layout::Configuration& given, RunConfig& run) {
@@ -64,17 +71,18 @@ Result<layout::Configuration> GoOnFromStored(Storage& storage, const RunNeeds& n
   // Errors in these settings are reported later, with all others.
   if (!reader.ok() || checkpoints.load.empty()) return stored;
   CKPT_ASSIGN_OR_RETURN(StatePtr state,
-                        OpenNewestRun(storage, checkpoints.load, checkpoints.finetune));
+                        OpenNewestRun(storage, checkpoints.load, PartOf(checkpoints, needs)));
   if (!state) {
     CKPT_RETURN_IF_ERROR(CheckMayStart(checkpoints, needs));
     return stored;
   }
-  Result<layout::Configuration> of_run = StoredSettings(*state, checkpoints.finetune);
+  const bool weights_only = checkpoints.finetune || !IsWholeRun(*state);
+  Result<layout::Configuration> of_run = StoredSettings(*state, weights_only);
   if (!of_run.ok()) {
     return std::move(of_run).status().While(GoingOnFrom(state->weights.checkpoint->path));
   }
   stored = *std::move(of_run);
-  if (!checkpoints.finetune) CKPT_RETURN_IF_ERROR(CheckKeepsModel(stored, given));
+  if (!weights_only) CKPT_RETURN_IF_ERROR(CheckKeepsModel(stored, given));
   run.stored = std::make_shared<OpenedRun>(std::move(state));
   return stored;
 }
@@ -113,6 +121,9 @@ void RefuseIdleSettings(const CheckpointSettings& checkpoints, const RunConfig& 
   settings.RefuseIdle(checkpoints.save.empty(), "without save",
                       {"save_interval", "save_format", "async_save", "keep_checkpoints",
                        "save_proof", "transformer_impl", "expert_names"});
+  for (const std::string& form : FormSettings(*checkpoints.save_format)) {
+    settings.RefuseIdle(checkpoints.save.empty(), "without save", {form});
+  }
   settings.RefuseIdle(FormOfRun(*checkpoints.save_format).run == nullptr,
                       "with save_format=" + std::string(checkpoints.save_format->name),
                       {"save_proof", "transformer_impl", "expert_names"});
@@ -131,8 +142,9 @@ void RefuseIdleSettings(const CheckpointSettings& checkpoints, const RunConfig& 
                       {"distributed_timeout_minutes"});
   settings.RefuseIdle(run.loop.eval_interval == 0, "with eval_interval=0",
                       {"eval_iters", "valid_data_path"});
-  // If a checkpoint exists already, the settings that started the run also resume it.
+  // The settings that started a run also resume it: what it stored is not news.
   settings.RefuseIdle(run.init_from.has_value(), "where init names weights", {"init_method_std"});
+  settings.RefuseIdle(run.goes_on(), "where load holds weights", {"init_method_std"});
 }
 
 void CheckNeeds(const RunConfig& run, const RunNeeds& needs, trainer::SettingsReader& settings) {

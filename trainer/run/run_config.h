@@ -43,9 +43,11 @@ struct RunConfig {
 
 // Settings that a verb requires, in addition to those of model and batch.
 struct RunNeeds {
-  bool training = false;     // data_path, train_iters
-  bool evaluation = false;   // valid_data_path or data_path
-  bool weights = false;      // those of `load` if it is given; no new run starts
+  bool training = false;    // data_path, train_iters
+  bool evaluation = false;  // valid_data_path or data_path
+  // Weights are all that it takes: those of `load` if it is given, whether or not it holds a run.
+  // No new run starts.
+  bool weights = false;
   bool one_process = false;  // the ranks are its threads
   bool runs_ranks = true;    // else processes do not meet (ResolveTogether)
   // Settings of a model, which apply where none are given and neither `load` nor `init` names one.
@@ -57,7 +59,8 @@ struct RunNeeds {
 Result<std::optional<Path>> InitSource(const layout::Configuration& settings);
 
 // The configuration of a run of `num_ranks` ranks. If `load` holds a checkpoint, its settings apply
-// where none are given. Otherwise `init: hf:DIR` gives the model's settings where none are given.
+// where none are given: those of its run, or of the model where only weights are taken. Otherwise
+// `init: hf:DIR` gives the model's settings where none are given.
 //
 // Errors: kNotFound (`load` holds no checkpoint, and is not the folder in which a new run saves);
 // those of InitSource, of reading its config.json, of ModelSettings, OpenNewestRun, StoredSettings,

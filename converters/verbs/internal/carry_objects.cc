@@ -182,12 +182,12 @@ Status CarryObjects(const Format& target, const OpenModelOptions& options, Model
 Status CheckRenamedObjects(const OpenModelOptions& options, const ModelSource& model,
                            const WeightsRequest& request) {
   for (const LeftOutEntry& entry : model.left_out) {
-    const auto renamed = options.rename.find(entry.key);
     const bool is_object = model.source().index().FindObject(entry.key) != nullptr;
-    if (renamed == options.rename.end() || !is_object) continue;
-    const bool is_carried = std::ranges::any_of(
-        request.carried_objects,
-        [&](const CarriedObject& object) { return object.key == renamed->second; });
+    if (!is_object || !options.rename.contains(LiteralPattern(entry.key))) continue;
+    const std::optional<std::string> renamed = KeyInTarget(options, entry.key);
+    const bool is_carried =
+        std::ranges::any_of(request.carried_objects,
+                            [&](const CarriedObject& object) { return object.key == renamed; });
     if (is_carried) continue;  // as a text alone
     return Error(ErrorKind::kUsage, "--rename is for an object that the target does not hold")
         .File(model.checkpoint->path.string())
@@ -195,7 +195,7 @@ Status CheckRenamedObjects(const OpenModelOptions& options, const ModelSource& m
         .Actual(entry.why);
   }
   for (const auto& [from, to] : options.rename) {
-    if (from.find('*') == std::string::npos) continue;
+    if (!HasStar(from)) continue;
     const LeftOutEntry* const entry = FindRenamedInVain(from, model);
     if (entry == nullptr) continue;
     return Error(ErrorKind::kUsage,
@@ -213,9 +213,6 @@ void KeepPaths(const Format& target, const OpenModelOptions& options, PreparedCo
   const ModelSource& model = prepared.model;
   EntryPaths known = model.source().Paths();
   if (known.empty()) return;
-  if (target.nested_keys == NestedKeys::kTexts) {
-    for (auto& [key, path] : known) path = WithTextKeys(std::move(path));
-  }
   const auto keep = [&](const std::string& source, const std::string& key) {
     const auto found = source == key ? known.find(source) : known.end();
     request.paths.emplace(key, found == known.end() ? EntryPath{key} : std::move(found->second));
@@ -226,7 +223,12 @@ void KeepPaths(const Format& target, const OpenModelOptions& options, PreparedCo
   for (const ObjectEntry& object : model.source().index().objects()) {
     if (const auto key = KeyInTarget(options, object.key)) keep(object.key, *key);
   }
-  if (MakeOneObject(request.paths)) return;
+  const bool as_texts = target.nested_keys == NestedKeys::kTexts;
+  const bool stay_apart = !as_texts || StayApartAsTexts(request.paths);
+  if (as_texts) {
+    for (auto& [key, path] : request.paths) path = WithTextKeys(std::move(path));
+  }
+  if (stay_apart && MakeOneObject(request.paths)) return;
   request.paths.clear();
   prepared.warnings.push_back(
       Warning(ErrorKind::kUnsupported,

@@ -81,6 +81,18 @@ std::vector<std::string> KeysOf(std::span<const GlobalTensor> tensors) {
   return keys;
 }
 
+// Names tensors by their `keys` in the source, which may have the names of wrappers in them or be
+// renamed. What the source lacks keeps the name that it would have.
+void NameAsInSource(std::span<const GlobalTensor> tensors, const std::vector<std::string>& keys,
+                    std::vector<Problem>& problems) {
+  std::map<std::string_view, std::string_view> names;
+  for (std::size_t t = 0; t < tensors.size(); ++t) names.emplace(tensors[t].key, keys[t]);
+  for (Problem& problem : problems) {
+    const auto name = names.find(problem.tensor);
+    if (name != names.end()) problem.tensor = name->second;
+  }
+}
+
 // The naming of the family, other than `asked`, that knows most of the tensors that `asked` does
 // not know. Nothing if each knows less than half of them. `num_unmapped`: how many tensors `asked`
 // does not know.
@@ -113,7 +125,7 @@ Status WrongNaming(const ModelSource& model, const OpenModelOptions& options,
                                         : "ckpt-convert " + verb->second + " converts it");
 }
 
-Status UnknownNames(const ModelSource& model, std::span<const GlobalTensor> tensors,
+Status UnknownNames(const ModelSource& model, const std::vector<std::string>& keys,
                     const std::vector<Problem>& problems, const KeyRemedy& remedy) {
   const auto missing = std::find_if(problems.begin(), problems.end(), [](const Problem& problem) {
     return problem.kind == ErrorKind::kMissing;
@@ -131,7 +143,7 @@ Status UnknownNames(const ModelSource& model, std::span<const GlobalTensor> tens
       .Expected(fmt::format("{} and others of {}",
                             missing == problems.end() ? "weights" : missing->tensor,
                             model.family->name))
-      .Actual(NameSome(KeysOf(tensors)))
+      .Actual(NameSome(keys))
       .Hint(remedy.rename.empty() ? std::string(hint) : RenameHint(remedy));
 }
 
@@ -350,21 +362,22 @@ Status WrongSetting(const ModelSource& model, const Setting& setting,
 
 }  // namespace
 
-Status RefuseQuantised(const ModelSource& model, std::span<const GlobalTensor> tensors) {
+Status RefuseQuantised(const ModelSource& model, const Offered& offered) {
   const auto configured = model.config.find("quantization_config.quant_method");
   const bool is_configured = configured != model.config.end();
-  const auto packed = std::find_if(tensors.begin(), tensors.end(), [&](const GlobalTensor& tensor) {
+  const auto packed = std::ranges::find_if(offered.tensors, [&](const GlobalTensor& tensor) {
     return !MethodByName(tensor.key).empty() ||
            (is_configured &&
             (MatchesGlob("*_packed", tensor.key) || ElementBytes(tensor.dtype) == 1));
   });
-  if (packed == tensors.end()) return OkStatus();
+  if (packed == offered.tensors.end()) return OkStatus();
+  const auto at = static_cast<std::size_t>(packed - offered.tensors.begin());
   const std::string method = is_configured ? "quant_method " + FormatValue(configured->second)
                                            : std::string(MethodByName(packed->key));
   return Error(ErrorKind::kUnsupported,
                fmt::format("the weights are quantised ({}), and nothing here decodes them", method))
       .File(model.checkpoint->path.string())
-      .Tensor(packed->key)
+      .Tensor(model.source().index().tensors()[offered.positions[at]].key)
       .Actual(method + ", " + std::string(DTypeName(packed->dtype)))
       .Hint("convert a repository of the same model in bfloat16");
 }
@@ -401,8 +414,11 @@ Status RefuseCounts(const ModelSource& model, std::span<const GlobalTensor> tens
 }
 
 Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options,
-                       const layout::SourceMatch& match, std::span<const GlobalTensor> tensors,
+                       const layout::SourceMatch& match, const Offered& offered,
                        std::vector<Problem> problems) {
+  const std::span<const GlobalTensor> tensors = offered.tensors;
+  const std::vector<std::string> keys = KeysInSource(model, offered);
+  NameAsInSource(tensors, keys, problems);
   const std::size_t unmapped = CountProblems(problems, ErrorKind::kUnmapped);
   if (!options.naming.empty() && unmapped != 0) {
     const auto naming = FindOtherNaming(model, options.naming, tensors, unmapped);
@@ -412,8 +428,8 @@ Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options
       unmapped != 0 &&
       std::all_of(match.positions.begin(), match.positions.end(),
                   [](std::uint32_t position) { return position == layout::SourceMatch::kAbsent; });
-  const KeyRemedy remedy = FindKeyRemedy(model, options, tensors, problems);
-  if (fits_nothing) return UnknownNames(model, tensors, problems, remedy);
+  const KeyRemedy remedy = FindKeyRemedy(model, options, tensors, keys, problems);
+  if (fits_nothing) return UnknownNames(model, keys, problems, remedy);
   if (!remedy.rename.empty()) {
     return Error(ErrorKind::kUnmapped, "keys of the source have more in them than the family's")
         .File(model.checkpoint->path.string())
@@ -428,7 +444,7 @@ Status ExplainMismatch(const ModelSource& model, const OpenModelOptions& options
   // If one tensor is missing, its name says more than a setting with which it would not be needed.
   // For example, a base model is saved without its head.
   if (is_one_lost) return Status(std::move(problems));
-  const std::vector<std::string> beside = GlobsBesideModel(match, tensors, problems);
+  const std::vector<std::string> beside = GlobsBesideModel(match, tensors, keys, problems);
   if (!beside.empty() && problems.back().hint.empty()) {
     problems.back().hint =
         fmt::format("ckpt-convert {} leaves out what is no part of the model", DropOptions(beside));

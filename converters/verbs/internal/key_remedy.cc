@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "converters/verbs/internal/offered_tensors.h"
 #include "core/base/wildcard.h"
 
 namespace ckpt {
@@ -26,11 +27,9 @@ std::vector<std::string> BeginningsOf(std::string_view key) {
   return beginnings;
 }
 
-using Renames = std::vector<std::pair<std::string, std::string>>;
-
 // Adds patterns that take out what all `keys` have in common and a model does not: a part of their
 // beginning, or a word between others.
-void AddLikelyRenames(const std::vector<std::string>& keys, Renames& renames) {
+void AddLikelyRenames(const std::vector<std::string>& keys, std::vector<RewriteRule>& renames) {
   constexpr std::size_t kMaxBeginnings = 4;
   if (keys.empty()) return;
   std::vector<std::string> shared = BeginningsOf(keys.front());
@@ -43,53 +42,80 @@ void AddLikelyRenames(const std::vector<std::string>& keys, Renames& renames) {
   shared.resize(std::min(shared.size(), kMaxBeginnings));
   for (std::size_t kept = 0; kept < shared.size(); ++kept) {
     for (std::size_t end = kept + 1; end < shared.size(); ++end) {
-      renames.emplace_back(shared[end] + "*", shared[kept] + "*");
+      renames.push_back(
+          {.from = LiteralPattern(shared[end]) + "*", .to = LiteralPattern(shared[kept]) + "*"});
     }
   }
   for (const std::string& word : words) {
     const std::string between = "." + word;
     const bool is_in_all =
         std::ranges::all_of(keys, [&](const auto& key) { return key.find(between) != key.npos; });
-    if (is_in_all) renames.emplace_back("*" + between + "*", "*.*");
+    if (is_in_all) renames.push_back({.from = "*" + LiteralPattern(between) + "*", .to = "*.*"});
   }
 }
 
-// "optimizer_0.": the first word of a key, with its dot; a key of one word itself.
+// "optimizer_0.": the first word of a key, with its dot and the names of wrappers before it; a key
+// of one word itself.
 std::string_view FirstWord(std::string_view key) {
-  const std::size_t dot = key.find('.');
-  return dot == key.npos ? key : key.substr(0, dot + 1);
-}
-
-std::set<std::string_view> FirstWordsOfModel(const layout::SourceMatch& match,
-                                             std::span<const GlobalTensor> tensors) {
-  std::set<std::string_view> words;
-  for (const std::uint32_t position : match.positions) {
-    if (position != layout::SourceMatch::kAbsent) words.insert(FirstWord(tensors[position].key));
+  for (std::size_t dot = key.find('.'); dot != key.npos; dot = key.find('.', dot + 1)) {
+    const std::string_view word = key.substr(0, dot + 1);
+    if (!WithoutWrappers(word).empty()) return word;
   }
-  return words;
+  return key;
 }
 
-// Globs that match these keys, which the model does not have, and no key of the model, by their
-// first words. Nothing if some of them begins as the model's do, and so may be a part of it, or if
-// the globs would be many.
-std::vector<std::string> GlobsBeside(const std::vector<std::string>& keys,
-                                     const std::set<std::string_view>& of_model) {
+// "policy.extra." of "policy.extra.x", which is taken for "extra.x": the beginning of a key, with
+// the first word of the name for which it is taken. The key itself if the two end differently.
+std::string_view BeginningOf(std::string_view key, std::string_view name) {
+  const std::string_view rest = name.substr(FirstWord(name).size());
+  return key.ends_with(rest) ? key.substr(0, key.size() - rest.size()) : key;
+}
+
+// Which tensors are the model's, and which are neither that nor ignored.
+struct Accounted {
+  std::set<std::uint32_t> of_model = {};
+  std::vector<std::uint32_t> beside = {};
+};
+
+Accounted AccountFor(const layout::SourceMatch& match, std::size_t num_tensors) {
+  Accounted accounted;
+  accounted.of_model.insert(match.positions.begin(), match.positions.end());
+  accounted.of_model.erase(layout::SourceMatch::kAbsent);
+  std::set<std::uint32_t> known = accounted.of_model;
+  for (const layout::IgnoredKey& ignored : match.ignored) known.insert(ignored.position);
+  for (std::uint32_t t = 0; t < num_tensors; ++t) {
+    if (!known.contains(t)) accounted.beside.push_back(t);
+  }
+  return accounted;
+}
+
+// Globs that match the keys of all tensors beside the model, and no key of the model, by the first
+// words of their names. Nothing if some of them is named as the model's are, and so may be a part
+// of it, or if the globs would be many.
+std::vector<std::string> GlobsBeside(const Accounted& accounted,
+                                     std::span<const GlobalTensor> tensors,
+                                     const std::vector<std::string>& keys) {
   constexpr std::size_t kMaxGlobs = 4;
   const auto is_plain = [](std::string_view text) {
     return text.find_first_of(R"(*?[\')") == text.npos;
   };
-  std::map<std::string_view, std::vector<std::string>> by_word;
-  for (const std::string& key : keys) {
-    const std::string_view word = FirstWord(key);
-    if (!is_plain(word) || of_model.contains(word)) return {};
-    by_word[word].push_back(key);
+  std::set<std::string_view> words;
+  for (const std::uint32_t t : accounted.of_model) words.insert(FirstWord(tensors[t].key));
+  std::map<std::string_view, std::vector<std::string>> by_beginning;
+  for (const std::uint32_t t : accounted.beside) {
+    const std::string_view beginning = BeginningOf(keys[t], tensors[t].key);
+    if (!is_plain(beginning) || words.contains(FirstWord(tensors[t].key))) return {};
+    by_beginning[beginning].push_back(keys[t]);
   }
+  if (by_beginning.size() > kMaxGlobs) return {};
   std::vector<std::string> globs;
-  for (const auto& [word, own] : by_word) {
+  for (const auto& [text, own] : by_beginning) {
+    const std::string_view beginning = text;
+    const auto begins_so = [&](std::uint32_t t) { return keys[t].starts_with(beginning); };
+    if (std::ranges::any_of(accounted.of_model, begins_so)) return {};
     const bool is_one = own.size() == 1 && is_plain(own.front());
-    globs.push_back(is_one ? own.front() : fmt::format("{}*", word));
+    globs.push_back(is_one ? own.front() : fmt::format("{}*", beginning));
   }
-  if (globs.size() > kMaxGlobs) globs.clear();
   return globs;
 }
 
@@ -111,8 +137,9 @@ std::vector<std::vector<std::string>> PerhapsWrapped(const std::vector<Problem>&
 }
 
 // The likeliest first.
-Renames LikelyRenames(const std::vector<Problem>& problems, std::size_t num_tensors) {
-  Renames renames;
+std::vector<RewriteRule> LikelyRenames(const std::vector<Problem>& problems,
+                                       std::size_t num_tensors) {
+  std::vector<RewriteRule> renames;
   for (const std::vector<std::string>& keys : PerhapsWrapped(problems, num_tensors)) {
     AddLikelyRenames(keys, renames);
   }
@@ -122,6 +149,7 @@ Renames LikelyRenames(const std::vector<Problem>& problems, std::size_t num_tens
 // What the renamed tensors are in a naming. Nothing: the renaming does not help there.
 std::optional<KeyRemedy> TryRename(const ModelSource& model, const layout::Naming& naming,
                                    std::span<const GlobalTensor> tensors,
+                                   const std::vector<std::string>& keys,
                                    std::span<const GlobalTensor> renamed) {
   const auto match = layout::MatchSource(*model.family, naming.id, model.layout_config(), renamed);
   // To give keys names that are ignored takes nothing off a model.
@@ -130,7 +158,7 @@ std::optional<KeyRemedy> TryRename(const ModelSource& model, const layout::Namin
            renamed[position].key != tensors[position].key;
   };
   if (!match.ok() || std::ranges::none_of(match->positions, is_renamed)) return std::nullopt;
-  KeyRemedy found = {.drop = GlobsBesideModel(*match, renamed, match->problems)};
+  KeyRemedy found = {.drop = GlobsBesideModel(*match, renamed, keys, match->problems)};
   if (!match->problems.empty() && found.drop.empty()) return std::nullopt;
   return found;
 }
@@ -151,26 +179,28 @@ std::vector<std::string> UnmappedKeys(const std::vector<Problem>& problems) {
 
 std::vector<std::string> GlobsBesideModel(const layout::SourceMatch& match,
                                           std::span<const GlobalTensor> tensors,
+                                          const std::vector<std::string>& keys,
                                           const std::vector<Problem>& problems) {
   if (CountProblems(problems, ErrorKind::kUnmapped) != problems.size()) return {};
-  return GlobsBeside(UnmappedKeys(problems), FirstWordsOfModel(match, tensors));
+  return GlobsBeside(AccountFor(match, tensors.size()), tensors, keys);
 }
 
 KeyRemedy FindKeyRemedy(const ModelSource& model, const OpenModelOptions& options,
-                        std::span<const GlobalTensor> tensors,
+                        std::span<const GlobalTensor> tensors, const std::vector<std::string>& keys,
                         const std::vector<Problem>& problems) {
   KeyRemedy best;
-  if (!options.rename.empty()) return best;
-  for (const auto& [from, to] : LikelyRenames(problems, tensors.size())) {
+  if (!options.rename.empty() || !options.take_as.empty()) return best;
+  for (const RewriteRule& rename : LikelyRenames(problems, tensors.size())) {
     std::vector<GlobalTensor> renamed(tensors.begin(), tensors.end());
-    for (GlobalTensor& tensor : renamed) {
-      if (auto key = Rewrite(from, to, tensor.key)) tensor.key = *std::move(key);
+    for (std::size_t t = 0; t < renamed.size(); ++t) {
+      const std::optional<std::string> key = Rewrite(rename.from, rename.to, keys[t]);
+      if (key) renamed[t].key = WithoutWrappers(*key);
     }
     for (const layout::Naming& naming : model.family->namings) {
       if (!options.naming.empty() && naming.id != options.naming) continue;
-      std::optional<KeyRemedy> found = TryRename(model, naming, tensors, renamed);
+      std::optional<KeyRemedy> found = TryRename(model, naming, tensors, keys, renamed);
       if (!found) continue;
-      found->rename = fmt::format("{}={}", from, to);
+      found->rename = FormatRewrite(rename);
       if (found->drop.empty()) return *std::move(found);
       // What names the beginning of keys says more than a word that may stand anywhere.
       const bool is_better =

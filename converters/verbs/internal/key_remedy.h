@@ -28,15 +28,20 @@ struct KeyRemedy {
   std::vector<std::string> drop = {};  // globs
 };
 
-// What `problems` say of unknown keys, mended by another name for them. `problems`: of a match of
-// `tensors`.
+// `keys` are those of the matched tensors in the source, which the options are about: `tensors` may
+// have been taken for others. `problems`, of a match of `tensors`, name them so.
+
+// What the problems say of unknown keys, mended by another name for them.
 [[nodiscard]] KeyRemedy FindKeyRemedy(const ModelSource& model, const OpenModelOptions& options,
                                       std::span<const GlobalTensor> tensors,
+                                      const std::vector<std::string>& keys,
                                       const std::vector<Problem>& problems);
 
-// Globs for what `problems` of `match` are about, if these are no more than keys beside the model.
+// Globs for what the problems of `match` are about, if these are no more than keys beside the
+// model.
 [[nodiscard]] std::vector<std::string> GlobsBesideModel(const layout::SourceMatch& match,
                                                         std::span<const GlobalTensor> tensors,
+                                                        const std::vector<std::string>& keys,
                                                         const std::vector<Problem>& problems);
 
 // "--drop 'rng' --drop 'optimizer_0.*'".

@@ -47,7 +47,7 @@ std::set<std::string> UnreadableKeys(const CheckpointIndex& index) {
 
 // A pattern that has no effect is an error, because it is probably mistyped.
 Status CheckPatterns(const OpenModelOptions& options, const CheckpointIndex& index) {
-  if (options.only.empty() && options.drop.empty()) return OkStatus();
+  if (!HasPatterns(options)) return OkStatus();
   Status status;
   std::vector<std::string> keys = KeysOfEntries(index);
   for (const std::string& key : UnreadableKeys(index)) keys.push_back(key);
@@ -78,6 +78,16 @@ Status CheckPatterns(const OpenModelOptions& options, const CheckpointIndex& ind
   return status;
 }
 
+// Whether the patterns leave a tensor, or, of a checkpoint without tensors, an object.
+bool LeavesSome(const OpenModelOptions& options, const CheckpointIndex& index,
+                const Offered& offered) {
+  if (!HasPatterns(options) || !offered.tensors.empty()) return true;
+  return index.tensors().empty() &&
+         std::ranges::any_of(index.objects(), [&](const ObjectEntry& object) {
+           return !IsLeftOut(options, object.key);
+         });
+}
+
 Offered OfferAs(const std::map<std::string, std::string>& take_as, const CheckpointIndex& index) {
   Offered offered;
   const auto tensors = index.tensors();
@@ -97,10 +107,12 @@ struct RenamedKey {
 };
 
 std::optional<RenamedKey> Renamed(const OpenModelOptions& options, const std::string& key) {
-  const auto exact = options.rename.find(key);
-  if (exact != options.rename.end()) return RenamedKey{exact->first, exact->second};
+  const auto exact = options.rename.find(LiteralPattern(key));
+  if (exact != options.rename.end()) {
+    return RenamedKey{exact->first, *Rewrite(exact->first, exact->second, key)};
+  }
   for (const auto& [from, to] : options.rename) {
-    if (from.find('*') == std::string::npos) continue;
+    if (!HasStar(from)) continue;
     if (auto rewritten = Rewrite(from, to, key)) return RenamedKey{from, *std::move(rewritten)};
   }
   return std::nullopt;
@@ -118,10 +130,9 @@ Status CheckRenamed(const OpenModelOptions& options, const CheckpointIndex& inde
     if (IsLeftOut(options, key)) continue;
     std::vector<std::string> patterns;
     for (const auto& [from, to] : options.rename) {
-      const bool is_pattern = from.find('*') != std::string::npos;
-      if (is_pattern && Rewrite(from, to, key)) patterns.push_back(Quote(from));
+      if (HasStar(from) && Rewrite(from, to, key)) patterns.push_back(Quote(from));
     }
-    const bool is_named = options.rename.contains(key);
+    const bool is_named = options.rename.contains(LiteralPattern(key));
     if (!is_named && patterns.size() > 1) {
       return Error(ErrorKind::kUsage, "several --rename are for one key")
           .Tensor(key)
@@ -142,9 +153,8 @@ Status CheckRenamed(const OpenModelOptions& options, const CheckpointIndex& inde
   }
   if (unused.empty()) return OkStatus();
   const std::string& pattern = *unused.begin();
-  const bool is_known = std::ranges::any_of(keys, [&](const std::string& key) {
-    return key == pattern || Rewrite(pattern, pattern, key);
-  });
+  const bool is_known = std::ranges::any_of(
+      keys, [&](const std::string& key) { return Rewrite(pattern, pattern, key).has_value(); });
   return Error(ErrorKind::kUsage,
                is_known ? "nothing to rename: the keys that it matches are left out, or renamed "
                           "by their own --rename"
@@ -183,10 +193,30 @@ Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model
   for (const std::string& key : UnreadableKeys(model.source().index())) {
     if (IsLeftOut(options, key)) model.left_out.push_back({key, 0, std::string(kLeftOutOnRequest)});
   }
-  if (offered.tensors.empty() && !tensors.empty()) {
-    return Error(ErrorKind::kUsage, "--only and --drop leave no tensor to convert");
-  }
+  if (!LeavesSome(options, model.source().index(), offered)) return NothingIsLeft(options, model);
   return offered;
+}
+
+std::vector<std::string> KeysInSource(const ModelSource& model, const Offered& offered) {
+  std::vector<std::string> keys;
+  keys.reserve(offered.positions.size());
+  for (const std::uint32_t position : offered.positions) {
+    keys.push_back(model.source().index().tensors()[position].key);
+  }
+  return keys;
+}
+
+bool HasPatterns(const OpenModelOptions& options) {
+  return !options.only.empty() || !options.drop.empty();
+}
+
+Status NothingIsLeft(const OpenModelOptions& options, const ModelSource& model) {
+  std::vector<std::string> patterns;
+  for (const std::string& only : options.only) patterns.push_back("--only " + Quote(only));
+  for (const std::string& drop : options.drop) patterns.push_back("--drop " + Quote(drop));
+  return Error(ErrorKind::kUsage, "the patterns leave nothing to convert")
+      .File(model.checkpoint->path.string())
+      .Actual(fmt::format("{}", fmt::join(patterns, ", ")));
 }
 
 std::string WithoutWrappers(std::string_view key) {

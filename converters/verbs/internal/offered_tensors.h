@@ -20,8 +20,17 @@ struct Offered {
 };
 
 // Of `model`, by the patterns of `options`; those that are left out on request are added to
-// `left_out`. Errors: kUsage (a pattern that matches nothing or has no effect; no tensor is left).
+// `left_out`. Errors: kUsage (a pattern that matches nothing or has no effect; NothingIsLeft).
 Result<Offered> OfferTensors(const OpenModelOptions& options, ModelSource& model);
+
+// The keys of the offered tensors as the source has them: a user finds these there.
+[[nodiscard]] std::vector<std::string> KeysInSource(const ModelSource& model,
+                                                    const Offered& offered);
+
+// Whether --only or --drop choose among the entries.
+[[nodiscard]] bool HasPatterns(const OpenModelOptions& options);
+// The error of patterns that leave nothing to convert; it names them. kUsage.
+[[nodiscard]] Status NothingIsLeft(const OpenModelOptions& options, const ModelSource& model);
 
 // A key without the names of modules that PyTorch's own wrappers put around others: torch.compile,
 // activation checkpointing, FSDP. torch's get_state_dict does the same. No model has a module of

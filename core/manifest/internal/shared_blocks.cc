@@ -20,13 +20,14 @@ SharedBlocks::Block* SharedBlocks::Find(const Name& name) {
 }
 
 SharedBlocks::Block& SharedBlocks::Reserve(const Name& name) {
-  const auto last_of = [&](bool takes_any) CKPT_REQUIRES(mutex_) {
+  // The one that was used last comes first. Of a free one at most so many bytes are still wanted.
+  const auto last_free = [&](std::uint64_t most_left_bytes) CKPT_REQUIRES(mutex_) {
     return std::find_if(blocks_.rbegin(), blocks_.rend(), [&](const auto& block) {
-      return block->users == 0 && (takes_any || block->left_bytes == 0);
+      return block->users == 0 && block->left_bytes <= most_left_bytes;
     });
   };
-  auto free = blocks_.size() < kFewBlocks ? blocks_.rend() : last_of(false);
-  if (free == blocks_.rend() && blocks_.size() >= kMaxBlocks) free = last_of(true);
+  auto free = blocks_.size() < kFewBlocks ? blocks_.rend() : last_free(0);
+  if (free == blocks_.rend() && blocks_.size() >= kMaxBlocks) free = last_free(kManifestBlockBytes);
   if (free != blocks_.rend()) {
     std::rotate(blocks_.begin(), std::prev(free.base()), free.base());
   } else {

@@ -12,7 +12,9 @@
 
 #include <fmt/format.h>
 
+#include "core/base/name_list.h"
 #include "core/base/quote.h"
+#include "core/base/warning.h"
 #include "core/checkpoint/read.h"
 #include "core/json/json_reader.h"
 #include "core/training/run_settings.h"
@@ -168,6 +170,18 @@ void TellDecayApart(const CheckpointSource& source, std::vector<ParamGroup>& gro
   }
 }
 
+// A run has plain numbers, with which torch computes the same. A graph that was captured reads
+// tensors alone.
+void NoteTensors(const std::vector<std::string>& settings, StoredRun& into) {
+  if (settings.empty()) return;
+  Problem note = Warning(ErrorKind::kUnsupported,
+                         "settings of the optimizer are tensors, and become plain numbers", {},
+                         settings.front());
+  note.actual = NameSome(settings);
+  note.hint = "make tensors of them again where updates are captured in a graph";
+  into.assumptions.push_back(std::move(note));
+}
+
 }  // namespace
 
 Result<Groups> ReadGroups(const CheckpointSource& source, const std::string& optimizer,
@@ -175,10 +189,16 @@ Result<Groups> ReadGroups(const CheckpointSource& source, const std::string& opt
   std::set<std::string> owners;
   const auto add = [&](std::string_view text) {
     const auto key = ParseOptimizerKey(text);
-    if (key && key->optimizer == optimizer && key->section == kGroups) owners.emplace(key->owner);
+    const bool is_setting = key && key->optimizer == optimizer && key->section == kGroups;
+    if (is_setting) owners.emplace(key->owner);
+    return is_setting;
   };
   for (const ObjectEntry& object : source.index().objects()) add(object.key);
-  for (const GlobalTensor& tensor : source.index().tensors()) add(tensor.key);
+  std::vector<std::string> tensors;
+  for (const GlobalTensor& tensor : source.index().tensors()) {
+    if (add(tensor.key)) tensors.push_back(tensor.key);
+  }
+  NoteTensors(tensors, into);
   const std::string base = fmt::format("{}{}", optimizer, kGroups);
   if (owners.empty()) {
     return Error(ErrorKind::kMissing, "nothing says the settings of the optimizer")

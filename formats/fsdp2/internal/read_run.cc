@@ -17,6 +17,7 @@
 #include "core/base/quote.h"
 #include "core/base/warning.h"
 #include "core/checkpoint/read.h"
+#include "core/json/json_reader.h"
 #include "core/layout/find_value.h"
 #include "core/training/run_settings.h"
 #include "core/training/stored_values.h"
@@ -41,8 +42,19 @@ bool IsMoment(std::string_view field) {
 // What the checkpoint holds of the optimizer's state, by the names of the parameters.
 struct OptimizerState {
   std::map<std::string, std::map<std::string, std::string>> moments;  // field → key → parameter
-  std::map<std::string, const GlobalTensor*> steps;
+  std::map<std::string, std::string> steps;                           // parameter → key
 };
+
+// Adds the counts of programs that count in Python's own numbers.
+void AddStepsOfPython(const CheckpointIndex& index, std::string_view optimizer,
+                      OptimizerState& state) {
+  for (const auto& [field, tensors] : state.moments) {
+    for (const auto& [key, parameter] : tensors) {
+      std::string step = fmt::format("{}{}{}.{}", optimizer, kState, parameter, kStep);
+      if (index.FindObject(step) != nullptr) state.steps.try_emplace(parameter, std::move(step));
+    }
+  }
+}
 
 Result<OptimizerState> FindState(const CheckpointIndex& index, std::string_view optimizer) {
   OptimizerState state;
@@ -51,7 +63,7 @@ Result<OptimizerState> FindState(const CheckpointIndex& index, std::string_view 
     const auto key = ParseOptimizerKey(tensor.key);
     if (!key || key->optimizer != optimizer || key->section != kState) continue;
     if (key->field == kStep) {
-      state.steps[std::string(key->owner)] = &tensor;
+      state.steps[std::string(key->owner)] = tensor.key;
     } else if (IsMoment(key->field)) {
       state.moments[std::string(key->field)][tensor.key] = key->owner;
     } else {
@@ -62,6 +74,7 @@ Result<OptimizerState> FindState(const CheckpointIndex& index, std::string_view 
     }
   }
   if (!other.ok()) return other;
+  AddStepsOfPython(index, optimizer, state);
   return state;
 }
 
@@ -71,7 +84,7 @@ std::set<std::string> TrainedIn(const OptimizerState& state) {
   for (const auto& [name, tensors] : state.moments) {
     for (const auto& [key, parameter] : tensors) trained.insert(parameter);
   }
-  for (const auto& [parameter, tensor] : state.steps) trained.insert(parameter);
+  for (const auto& [parameter, key] : state.steps) trained.insert(parameter);
   return trained;
 }
 
@@ -104,17 +117,30 @@ Status CheckWhole(const OptimizerState& state, std::string_view optimizer) {
   return absent;
 }
 
+// How often a parameter was updated: a tensor of one number, or a number of Python's.
+Result<std::int64_t> ReadStep(const CheckpointSource& source, const std::string& key) {
+  if (const GlobalTensor* const tensor = source.index().FindTensor(key)) {
+    CKPT_ASSIGN_OR_RETURN(const double number, ReadStoredNumber(source, *tensor));
+    return megatron::CountOf(number, key);
+  }
+  CKPT_ASSIGN_OR_RETURN(const RenderedObject object,
+                        source.ReadObject(*source.index().FindObject(key)));
+  CKPT_ASSIGN_OR_RETURN(const JsonDocument json, JsonDocument::Parse(object.json, key));
+  Result<std::int64_t> count = megatron::CountOf(json.root(), key);
+  if (!count.ok()) return std::move(count).status().Tensor(key);
+  return count;
+}
+
 // How often all parameters were updated; nothing if no parameter counts.
 Result<std::optional<std::int64_t>> ReadSteps(const CheckpointSource& source,
                                               const OptimizerState& state) {
   std::optional<std::int64_t> updates;
-  for (const auto& [parameter, tensor] : state.steps) {
-    CKPT_ASSIGN_OR_RETURN(const double number, ReadStoredNumber(source, *tensor));
-    CKPT_ASSIGN_OR_RETURN(const std::int64_t own, megatron::CountOf(number, tensor->key));
+  for (const auto& [parameter, key] : state.steps) {
+    CKPT_ASSIGN_OR_RETURN(const std::int64_t own, ReadStep(source, key));
     if (!updates) updates = own;
     if (own == *updates) continue;
     return Error(ErrorKind::kUnsupported, "parameters were updated unequally often")
-        .Tensor(tensor->key)
+        .Tensor(key)
         .Expected(fmt::format("{} updates", *updates))
         .Actual(fmt::format("{}", own));
   }
@@ -331,7 +357,10 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
     WarnOfDecay(stored);
   }
   WarnOfScheduler(stored, args.empty());
-  for (const auto& [parameter, tensor] : state.steps) stored.decoded_tensors.push_back(tensor->key);
+  for (const auto& [parameter, key] : state.steps) {
+    const bool is_tensor = source.index().FindTensor(key) != nullptr;
+    (is_tensor ? stored.decoded_tensors : stored.decoded).push_back(key);
+  }
   return stored;
 }
 

@@ -279,22 +279,39 @@ class Assembler {
     }
     ObjectEntry entry{.key = key, .file = own_, .encoding = raw_};
     const bool has_values = set.type.kind != TypeKind::kOther && !set.is_null;
-    if (has_values) {
-      CKPT_ASSIGN_OR_RETURN(const std::vector<Piece> pieces, finder_.Find(main_, set));
-      const bool is_one = pieces.size() == 1 && pieces[0].form.coding == Coding::kRaw &&
-                          pieces[0].file == main_.name;
-      if (is_one) {
-        entry.offset_bytes = pieces[0].offset_bytes;
-        entry.size_bytes = pieces[0].size_bytes;
-        object.attribute.at = entry.offset_bytes - main_.file->user_block();
-      } else if (!pieces.empty()) {
-        return Error(ErrorKind::kUnsupported, "text that is not stored in one piece");
-      }
-    }
+    if (has_values) CKPT_RETURN_IF_ERROR(PlaceText(set, entry, object));
     Put(std::move(entry), std::move(object));
     if (set.type.kind != TypeKind::kOther || set.is_null) return OkStatus();
     return Error(ErrorKind::kUnsupported, "an element type that this build does not read")
-        .Actual(set.type.name);
+        .Actual(set.type.name)
+        .Hint("ckpt-convert --drop leaves it out");
+  }
+
+  // Says where the elements of a text lie. The index has room for one extent: of several pieces,
+  // for that of the first one that is stored.
+  Status PlaceText(const DataSet& set, ObjectEntry& entry, StoredObject& object) {
+    CKPT_ASSIGN_OR_RETURN(std::vector<Piece> pieces, finder_.Find(main_, set));
+    if (pieces.empty()) return OkStatus();
+    const auto is_elsewhere = [&](const Piece& piece) { return piece.file != main_.name; };
+    const bool is_one_range = pieces.size() == 1 && pieces[0].form.coding == Coding::kRaw &&
+                              pieces[0].form.strides == ContiguousStrides(set.shape);
+    if (std::ranges::any_of(pieces, is_elsewhere) || (set.virtual_layout && !is_one_range)) {
+      return Error(ErrorKind::kUnsupported,
+                   "text that is shown from other data sets or lies in other files")
+          .Hint("h5repack -l CONTI copies it into the file");
+    }
+    const auto is_stored = [](const Piece& piece) { return piece.form.coding != Coding::kFill; };
+    const auto stored = std::ranges::find_if(pieces, is_stored);
+    const Piece& first = stored == pieces.end() ? pieces.front() : *stored;
+    entry.encoding = builder_.AddEncoding(first.form.CodingName());
+    entry.offset_bytes = first.offset_bytes;
+    entry.size_bytes = first.size_bytes;
+    if (is_one_range) {
+      object.attribute.at = entry.offset_bytes - main_.file->user_block();
+    } else {
+      object.pieces = std::move(pieces);
+    }
+    return OkStatus();
   }
 
   Status AddAttributes(const ObjectHeader& header, const std::string& path) {

@@ -18,6 +18,8 @@ namespace ckpt::hdf5 {
 struct StoredObject {
   // Its value is read when it is asked for.
   Attribute attribute;
+  // Where the value lies in the first file; none: at `attribute.at`.
+  std::vector<Piece> pieces = {};
   // Of a file that this program wrote: Python's name of the type; the value is JSON then.
   std::string json_type;
   std::string numbers = {};                          // the text of held_numbers.h; empty: none

@@ -23,6 +23,8 @@ namespace {
 
 // A large table belongs into a data set.
 constexpr std::uint64_t kMaxRenderedBytes = 64 * kMiB;
+// Quotes and a comma around a text: of empty ones a few bytes may announce any number.
+constexpr std::uint64_t kBytesAround = 3;
 // An element of text in the global heap: length, address of the heap, number in it.
 constexpr std::uint64_t kLongTextBytes = 16;
 
@@ -65,8 +67,10 @@ Status ParseAttribute(const StructureFile& file, FieldReader fields, Attribute& 
   return OkStatus();
 }
 
-void AddAttribute(const StructureFile& file, FieldReader fields, FoundAttributes& found) {
+void AddAttribute(const StructureFile& file, FieldReader fields, bool has_checksum,
+                  FoundAttributes& found) {
   Attribute attribute;
+  attribute.has_checksum = has_checksum;
   Status status = ParseAttribute(file, fields, attribute);
   if (status.ok()) {
     found.read.push_back(std::move(attribute));
@@ -87,7 +91,7 @@ Status AddDenseAttributes(StructureFile& file, const Message& message, FoundAttr
   CKPT_ASSIGN_OR_RETURN(const std::vector<DenseRecord> records,
                         ReadDenseAttributes(file, heap, index));
   for (const DenseRecord& record : records) {
-    AddAttribute(file, FieldReader(record.body, record.at), found);
+    AddAttribute(file, FieldReader(record.body, record.at), false, found);
   }
   return OkStatus();
 }
@@ -236,7 +240,7 @@ class Renderer {
       return OkStatus();
     }
     CKPT_ASSIGN_OR_RETURN(const std::string text, ElementText(file_, attribute_, element));
-    CKPT_RETURN_IF_ERROR(Count(text.size()));
+    CKPT_RETURN_IF_ERROR(Count(text.size() + kBytesAround));
     if (IsUtf8(text)) {
       json_.Text(text);
     } else {
@@ -280,7 +284,7 @@ Result<FoundAttributes> ReadEachAttribute(StructureFile& file, const ObjectHeade
     if (message.type == MessageType::kAttribute && message.is_shared) {
       status = file.Unsupported(message.at, "an attribute that several objects share");
     } else if (message.type == MessageType::kAttribute) {
-      AddAttribute(file, message.fields(), found);
+      AddAttribute(file, message.fields(), header.has_checksums, found);
     } else if (message.type == MessageType::kAttributeInfo) {
       status = AddDenseAttributes(file, message, found);
     }

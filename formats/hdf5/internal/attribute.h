@@ -22,7 +22,8 @@ struct Attribute {
   Datatype type;
   Dataspace space;
   Bytes value;
-  std::uint64_t at = 0;  // of the value
+  std::uint64_t at = 0;       // of the value
+  bool has_checksum = false;  // that of its header, which was compared
 };
 
 struct UnreadAttribute {

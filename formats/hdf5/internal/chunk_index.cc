@@ -39,8 +39,9 @@ class IndexReader {
         CKPT_RETURN_IF_ERROR(ReadFixedArray());
         break;
       case ChunkIndexKind::kOther:
-        return file_.Unsupported(layout_.index_at,
-                                 "the chunk index of a data set that grows without limit");
+        return file_
+            .Unsupported(layout_.index_at, "the chunk index of a data set that grows without limit")
+            .Hint("h5repack writes the file again with an index that is read");
     }
     return std::move(chunks_);
   }

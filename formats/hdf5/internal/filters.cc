@@ -23,16 +23,21 @@ struct KnownFilter {
   std::uint16_t id;
   Filtering filtering;
   std::string_view name;
+  bool has_checksum;  // always; frames of zstd may have one
 };
 
 // The numbers from 32000 on are registered with the HDF Group.
-constexpr std::array<KnownFilter, 5> kKnown = {{{1, Filtering::kDeflate, "deflate"},
-                                                {2, Filtering::kShuffle, "shuffle"},
-                                                {3, Filtering::kFletcher32, "fletcher32"},
-                                                {32000, Filtering::kLzf, "lzf"},
-                                                {kZstdFilter, Filtering::kZstd, "zstd"}}};
+constexpr std::array<KnownFilter, 5> kKnown = {{{1, Filtering::kDeflate, "deflate", true},
+                                                {2, Filtering::kShuffle, "shuffle", false},
+                                                {3, Filtering::kFletcher32, "fletcher32", true},
+                                                {32000, Filtering::kLzf, "lzf", false},
+                                                {kZstdFilter, Filtering::kZstd, "zstd", false}}};
 
 constexpr std::size_t kFletcherBytes = 4;
+
+const KnownFilter& AboutFilter(Filtering filtering) {
+  return *std::ranges::find(kKnown, filtering, &KnownFilter::filtering);
+}
 
 // Bytes of elements that were stored all first bytes first, then all second ones.
 Bytes Unshuffle(ByteSpan shuffled, std::uint64_t element_bytes) {
@@ -103,14 +108,35 @@ Result<Bytes> Undo(Bytes bytes, Filtering filtering, std::uint64_t max_bytes,
   return bytes;
 }
 
+// Whether a frame says that it holds all of so many bytes, and ends with their checksum (RFC 8878,
+// section 3.1.1.1). One that does not say its size may be followed by a frame without a checksum.
+bool IsFrameWithChecksum(ByteSpan head, std::uint64_t content_bytes) {
+  constexpr std::uint32_t kMagic = 0xFD2FB528;
+  constexpr std::uint32_t kHasChecksum = 0x04;
+  constexpr std::uint32_t kIsSingleSegment = 0x20;
+  constexpr std::array<std::size_t, 4> kDictionaryBytes = {0, 1, 2, 4};
+  constexpr std::array<std::size_t, 4> kSizeBytes = {0, 2, 4, 8};
+  constexpr std::uint64_t kLeastOfTwoBytes = 256;
+  FieldReader fields(head, 0);
+  const bool is_frame = fields.U32() == kMagic;
+  const std::uint32_t descriptor = fields.U8();
+  const bool is_single_segment = (descriptor & kIsSingleSegment) != 0;
+  if (!is_single_segment) fields.Skip(1);  // the size of the window
+  fields.Skip(kDictionaryBytes[descriptor & 0x03U]);
+  std::size_t size_bytes = kSizeBytes[descriptor >> 6U];
+  if (size_bytes == 0 && is_single_segment) size_bytes = 1;
+  const std::uint64_t stated = fields.Uint(size_bytes) + (size_bytes == 2 ? kLeastOfTwoBytes : 0);
+  return fields.ok() && is_frame && (descriptor & kHasChecksum) != 0 && size_bytes != 0 &&
+         stated == content_bytes;
+}
+
 }  // namespace
 
 std::string NamesOf(const Filterings& filterings) {
   std::string names;
   for (const Filtering filtering : filterings) {
-    const auto* const known = std::ranges::find(kKnown, filtering, &KnownFilter::filtering);
     if (!names.empty()) names += '+';
-    names += known->name;
+    names += AboutFilter(filtering).name;
   }
   return names;
 }
@@ -159,6 +185,13 @@ Result<Bytes> UndoFilters(Bytes stored, const Filterings& filterings, std::uint6
   return Error(ErrorKind::kSizeMismatch, "a chunk decodes to another size")
       .Expected(fmt::format("{} bytes", decoded_bytes))
       .Actual(fmt::format("{} bytes", bytes.size()));
+}
+
+bool HaveChecksum(const Filterings& filterings, ByteSpan head, std::uint64_t decoded_bytes) {
+  const auto has_one = [](Filtering filtering) { return AboutFilter(filtering).has_checksum; };
+  if (std::ranges::any_of(filterings, has_one)) return true;
+  const bool is_frame = !filterings.empty() && filterings.back() == Filtering::kZstd;
+  return is_frame && IsFrameWithChecksum(head, decoded_bytes);
 }
 
 }  // namespace ckpt::hdf5

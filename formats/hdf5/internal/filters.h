@@ -35,6 +35,15 @@ Result<Filterings> FilteringsOf(const StructureFile& file, const DataSet& set,
 Result<Bytes> UndoFilters(Bytes stored, const Filterings& filterings, std::uint64_t decoded_bytes,
                           std::uint64_t element_bytes);
 
+// How many of the first bytes of a stored chunk say whether it has a checksum.
+inline constexpr std::uint64_t kChecksumHeadBytes = 18;
+
+// Whether UndoFilters compares all of a chunk with a checksum: fletcher32 is one, zlib's streams
+// end with one, and zstd's frames do if their writer asked for it. `head`: the first
+// kChecksumHeadBytes of the stored chunk, or all of it.
+[[nodiscard]] bool HaveChecksum(const Filterings& filterings, ByteSpan head,
+                                std::uint64_t decoded_bytes);
+
 }  // namespace ckpt::hdf5
 
 #endif  // CKPT_FORMATS_HDF5_INTERNAL_FILTERS_H_

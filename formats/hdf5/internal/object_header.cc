@@ -54,7 +54,7 @@ class HeaderReader {
   }
 
   Status ReadNewStart() {
-    is_new_ = true;
+    is_new_ = header_.has_checksums = true;
     // Signature, version, flags, times, phases, size: at most so many bytes.
     constexpr std::uint64_t kMaxPrefixBytes = 6 + 16 + 4 + 8;
     const std::uint64_t there = file_.size_bytes() - header_.at;

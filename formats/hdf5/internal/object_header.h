@@ -45,6 +45,7 @@ struct ObjectHeader {
   std::uint64_t at = 0;
   std::vector<Message> messages;  // without kNil and kContinuation
   std::vector<Bytes> blocks;      // that hold the messages
+  bool has_checksums = false;     // of the blocks, which were compared
 
   // The first one; null if there is none.
   [[nodiscard]] const Message* Find(MessageType type) const;

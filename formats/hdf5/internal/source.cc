@@ -1,11 +1,9 @@
 #include "formats/hdf5/internal/source.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "core/base/checked_math.h"
 #include "core/base/once_per_key.h"
 #include "core/base/units.h"
 #include "core/io/file_cache.h"
@@ -14,6 +12,7 @@
 #include "formats/hdf5/internal/assemble.h"
 #include "formats/hdf5/internal/held_numbers.h"
 #include "formats/hdf5/internal/names.h"
+#include "formats/hdf5/internal/piece_bytes.h"
 
 namespace ckpt::hdf5 {
 namespace {
@@ -61,26 +60,7 @@ class Source final : public CheckpointSource {
     if (found == assembled_.objects.end()) {
       return Error(ErrorKind::kNotFound, "the file has no such object").Tensor(entry.key);
     }
-    const auto read = [&]() -> Result<RenderedObject> {
-      Attribute attribute = found->second.attribute;
-      CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file, OpenFile(entry.file));
-      if (entry.size_bytes > kMaxObjectBytes) {
-        return Error(ErrorKind::kResource, "the object is too large to show").File(file->name());
-      }
-      CKPT_RETURN_IF_ERROR(VerifyOnce(*file, found->second.checksum));
-      CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<StructureFile> structure,
-                            StructureFile::Open(file));
-      CKPT_ASSIGN_OR_RETURN(attribute.value, structure->Read(attribute.at, entry.size_bytes));
-      if (found->second.json_type.empty()) return Render(*structure, attribute);
-      RenderedObject object{.type = found->second.json_type,
-                            .json = std::string(AsText(attribute.value)),
-                            .warnings = {}};
-      if (!found->second.numbers.empty()) {
-        CKPT_ASSIGN_OR_RETURN(object.numbers, ParseNumbers(found->second.numbers));
-      }
-      return object;
-    };
-    Result<RenderedObject> rendered = read();
+    Result<RenderedObject> rendered = RenderStored(entry, found->second);
     if (!rendered.ok()) return std::move(rendered).status().Tensor(entry.key);
     return rendered;
   }
@@ -90,19 +70,34 @@ class Source final : public CheckpointSource {
     return opened->size_bytes();
   }
 
-  // kCrc32 if the elements of all tensors and the values of all objects have one.
+  // kCrc32 if a byte of a tensor or an object is compared with a checksum: a CRC-32, or what the
+  // filters of a chunk compare, for which there is no other word.
   [[nodiscard]] Protection protection() const override {
-    bool has_any = false;
-    for (const PieceForm& form : assembled_.forms) {
-      if (form.coding == Coding::kFill) continue;  // has no bytes
-      if (form.checksum == nullptr) return Protection::kNone;
-      has_any = true;
-    }
-    for (const auto& [key, object] : assembled_.objects) {
-      if (object.checksum == nullptr) return Protection::kNone;
-      has_any = true;
-    }
+    const auto is_compared = [&](const auto& item) {
+      return item.size_bytes != 0 && HasChecksum(item);
+    };
+    const bool has_any = std::ranges::any_of(index().chunks(), is_compared) ||
+                         std::ranges::any_of(index().objects(), is_compared);
     return has_any ? Protection::kCrc32 : Protection::kNone;
+  }
+
+  // Locate compares the stored bytes with a checksum.
+  [[nodiscard]] bool HasChecksum(const Chunk& chunk) const override {
+    return IsCompared(chunk.file, chunk.offset_bytes, chunk.size_bytes, FormOf(chunk));
+  }
+
+  // ReadObject does, or opening the file did with the header that holds an attribute. A text of any
+  // length lies in a heap, which has no checksum.
+  [[nodiscard]] bool HasChecksum(const ObjectEntry& entry) const override {
+    const auto found = assembled_.objects.find(entry.key);
+    if (found == assembled_.objects.end()) return false;
+    const StoredObject& object = found->second;
+    if (object.checksum != nullptr) return true;
+    if (object.attribute.type.kind == TypeKind::kLongText) return false;
+    if (object.pieces.empty()) return object.attribute.has_checksum;
+    return std::ranges::all_of(object.pieces, [&](const Piece& piece) {
+      return IsCompared(entry.file, piece.offset_bytes, piece.size_bytes, piece.form);
+    });
   }
 
   Status VerifyRest() const override {
@@ -138,6 +133,44 @@ class Source final : public CheckpointSource {
     return files_.Open(index().files()[file]);
   }
 
+  [[nodiscard]] bool IsCompared(FileId file, std::uint64_t offset_bytes, std::uint64_t size_bytes,
+                                const PieceForm& form) const {
+    if (form.coding == Coding::kFill) return true;  // has no bytes
+    if (form.coding == Coding::kRaw) return form.checksum != nullptr;
+    const Result<std::shared_ptr<const ReadableFile>> opened = OpenFile(file);
+    return opened.ok() && ChunkHasChecksum(**opened, offset_bytes, size_bytes, form);
+  }
+
+  Result<RenderedObject> RenderStored(const ObjectEntry& entry, const StoredObject& object) const {
+    CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const ReadableFile> file, OpenFile(entry.file));
+    CKPT_RETURN_IF_ERROR(VerifyOnce(*file, object.checksum));
+    CKPT_ASSIGN_OR_RETURN(const std::unique_ptr<StructureFile> structure,
+                          StructureFile::Open(file));
+    Attribute attribute = object.attribute;
+    CKPT_ASSIGN_OR_RETURN(attribute.value, ReadValue(*structure, entry, object));
+    if (object.json_type.empty()) return Render(*structure, attribute);
+    RenderedObject rendered{
+        .type = object.json_type, .json = std::string(AsText(attribute.value)), .warnings = {}};
+    if (!object.numbers.empty()) {
+      CKPT_ASSIGN_OR_RETURN(rendered.numbers, ParseNumbers(object.numbers));
+    }
+    return rendered;
+  }
+
+  static Result<Bytes> ReadValue(StructureFile& structure, const ObjectEntry& entry,
+                                 const StoredObject& object) {
+    const Attribute& attribute = object.attribute;
+    if (!object.pieces.empty()) {
+      return GatherElements(structure.file(), object.pieces, attribute.space.shape,
+                            attribute.type.size_bytes, kMaxObjectBytes);
+    }
+    if (entry.size_bytes > kMaxObjectBytes) {
+      return Error(ErrorKind::kResource, "the object is too large to show")
+          .File(structure.file().name());
+    }
+    return structure.Read(attribute.at, entry.size_bytes);
+  }
+
   // Compares all bytes of a data set with its checksum, if it has one.
   Status VerifyOnce(const ReadableFile& file,
                     const std::shared_ptr<const StoredCrc32>& checksum) const {
@@ -169,30 +202,16 @@ class Source final : public CheckpointSource {
       return array;
     }
     CKPT_ASSIGN_OR_RETURN(array.file, OpenFile(chunk.file));
-    if (!RangeFits(chunk.offset_bytes, chunk.size_bytes, array.file->size_bytes())) {
-      return Error(ErrorKind::kTruncated, "the elements lie outside their file")
-          .File(DescribeRange(array.file->name(), chunk.offset_bytes, chunk.size_bytes))
-          .Actual(fmt::format("{} bytes in the file", array.file->size_bytes()));
-    }
+    CKPT_RETURN_IF_ERROR(CheckInFile(*array.file, chunk.offset_bytes, chunk.size_bytes));
     if (form.coding == Coding::kRaw) return array;
     const std::uint64_t element_bytes = ElementBytes(tensor.dtype);
-    CKPT_ASSIGN_OR_RETURN(Bytes decoded, Decode(*array.file, chunk, form, element_bytes));
+    CKPT_ASSIGN_OR_RETURN(Bytes decoded, DecodeChunk(*array.file, chunk.offset_bytes,
+                                                     chunk.size_bytes, form, element_bytes));
     const std::string name = array.file->name();
     array.file = MakeMemoryFile(name, std::move(decoded));
     array.offset_bytes = form.first * element_bytes;
     array.resident_bytes = form.decoded_bytes;
     return array;
-  }
-
-  static Result<Bytes> Decode(const ReadableFile& file, const Chunk& chunk, const PieceForm& form,
-                              std::uint64_t element_bytes) {
-    Bytes stored(chunk.size_bytes);
-    CKPT_RETURN_IF_ERROR(file.ReadAt(chunk.offset_bytes, stored));
-    Result<Bytes> decoded =
-        UndoFilters(std::move(stored), *form.filterings, form.decoded_bytes, element_bytes);
-    if (decoded.ok()) return decoded;
-    return std::move(decoded).status().File(
-        DescribeRange(file.name(), chunk.offset_bytes, chunk.size_bytes));
   }
 
   Assembled assembled_;

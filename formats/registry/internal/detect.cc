@@ -32,7 +32,9 @@ Status NothingKnown(const Place& place) {
 }  // namespace
 
 Result<DetectedFormat> DetectFormat(Storage& storage, const CheckpointLocation& location) {
-  CKPT_ASSIGN_OR_RETURN(const Place place, LookAt(storage, location.path, location.is_directory));
+  CKPT_ASSIGN_OR_RETURN(const Place place, location.is_directory
+                                               ? LookAtDirectory(storage, location.path)
+                                               : LookAtFile(storage, location.path));
   for (const Format* format : Formats()) {
     if (format->refuse != nullptr) CKPT_RETURN_IF_ERROR(format->refuse(place));
   }

@@ -14,8 +14,8 @@ struct DetectedFormat {
   Path path;                       // what to open: the location, or the one file in it
 };
 
-// Errors: those of LookAt and Format::recognise; kUnsupported (nothing known: the hint lists what
-// was looked for).
+// Errors: those of LookAtDirectory, LookAtFile and Format::recognise; kUnsupported (nothing known:
+// the hint lists what was looked for).
 Result<DetectedFormat> DetectFormat(Storage& storage, const CheckpointLocation& location);
 
 }  // namespace ckpt

@@ -7,8 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "core/tensor/shape.h"
+#include "formats/torch_save/internal/float8_weight.h"
 #include "formats/torch_save/internal/object_attributes.h"
+#include "formats/torch_save/internal/wrapper_subclass.h"
 
 namespace ckpt::torch_save {
 namespace {
@@ -18,23 +19,9 @@ using pickle::kNoNode;
 using pickle::NodeId;
 using pickle::NodeKind;
 
-// Positions of arguments of `_rebuild_from_type_v2(function, type, args, state)` and
-// `_rebuild_wrapper_subclass(type, dtype, size, …)`.
-constexpr std::size_t kFromTypeArgs = 4;
-constexpr std::size_t kSizeArg = 2;
-// Position of an argument of `_rebuild_tensor_v2(storage, offset, size, …)` and similar functions.
-constexpr std::size_t kLocalSizeArg = 2;
 // Tensors may share long lists, and each would be gone through.
 constexpr std::size_t kMaxMeshDims = 64;
 constexpr std::size_t kMaxShards = std::size_t{1} << 16;  // of a tensor, on one rank
-
-std::span<const NodeId> ArgsOf(const Graph& graph, NodeId call) {
-  if (call == kNoNode || graph.kind(call) != NodeKind::kCall ||
-      graph.kind(graph.args(call)) != NodeKind::kTuple) {
-    return {};
-  }
-  return graph.items(graph.args(call));
-}
 
 // The class has had two places: torch.distributed._tensor.api and torch.distributed.tensor.
 bool IsDTensorClass(const Graph& graph, NodeId node) {
@@ -48,24 +35,6 @@ bool IsShardedTensorClass(const Graph& graph, NodeId node) {
 
 NodeId FindAttribute(const Graph& graph, NodeId state, std::string_view name) {
   return AttributesIn(graph, state).Find(graph, name);
-}
-
-// The tuple inside a torch.Size, or the tuple itself.
-NodeId TupleOf(const Graph& graph, NodeId size) {
-  const std::span<const NodeId> args = ArgsOf(graph, size);
-  const bool is_size = args.size() == 1 && graph.IsGlobal(graph.callable(size), "torch", "Size");
-  return is_size ? args[0] : size;
-}
-
-bool IsSameSize(const Graph& graph, NodeId a, NodeId b) {
-  a = TupleOf(graph, a);
-  b = TupleOf(graph, b);
-  if (graph.kind(a) != NodeKind::kTuple || graph.kind(b) != NodeKind::kTuple) return false;
-  if (graph.items(a).size() > kMaxDims) return false;
-  return std::ranges::equal(graph.items(a), graph.items(b), [&](NodeId x, NodeId y) {
-    return graph.kind(x) == NodeKind::kInt && graph.kind(y) == NodeKind::kInt &&
-           graph.integer(x) == graph.integer(y);
-  });
 }
 
 // An attribute of an object that pickle made by its state; kNoNode if there is none.
@@ -102,42 +71,18 @@ bool KeepsElements(const Graph& graph, NodeId spec) {
   });
 }
 
-// The argument of `torch._utils._rebuild_parameter`, or the node itself.
-NodeId WithoutParameter(const Graph& graph, NodeId node) {
-  const std::span<const NodeId> args = ArgsOf(graph, node);
-  const bool is_parameter =
-      !args.empty() && graph.IsGlobal(graph.callable(node), "torch._utils", "_rebuild_parameter");
-  return is_parameter ? args[0] : node;
-}
-
-// The arguments of `_rebuild_from_type_v2(_rebuild_wrapper_subclass, type, (type, dtype, size, …),
-// state)`, also inside a parameter; nothing of another node.
-std::span<const NodeId> WrapperArgsOf(const Graph& graph, NodeId node) {
-  node = WithoutParameter(graph, node);
-  if (graph.kind(node) != NodeKind::kCall ||
-      !graph.IsGlobal(graph.callable(node), "torch._tensor", "_rebuild_from_type_v2")) {
-    return {};
-  }
-  const std::span<const NodeId> args = ArgsOf(graph, node);
-  const bool is_wrapper = args.size() >= kFromTypeArgs &&
-                          graph.IsGlobal(args[0], "torch._utils", "_rebuild_wrapper_subclass") &&
-                          graph.kind(args[2]) == NodeKind::kTuple &&
-                          graph.items(args[2]).size() > kSizeArg;
-  return is_wrapper ? args : std::span<const NodeId>();
-}
-
 }  // namespace
 
 std::optional<DistributedTensor> DistributedTensorOf(const Graph& graph, NodeId node) {
-  const std::span<const NodeId> args = WrapperArgsOf(graph, node);
-  if (args.empty() || !IsDTensorClass(graph, args[1])) return std::nullopt;
+  const std::optional<WrapperSubclass> wrapper = WrapperSubclassOf(graph, node);
+  if (!wrapper || !IsDTensorClass(graph, wrapper->type)) return std::nullopt;
   DistributedTensor tensor;
-  tensor.local = FindAttribute(graph, args[3], "_local_tensor");
-  tensor.spec = FindAttribute(graph, args[3], "_spec");
-  tensor.size = graph.items(args[2])[kSizeArg];
-  const std::span<const NodeId> local = ArgsOf(graph, tensor.local);
-  tensor.is_whole = local.size() > kLocalSizeArg && KeepsElements(graph, tensor.spec) &&
-                    IsSameSize(graph, local[kLocalSizeArg], tensor.size);
+  tensor.local = FindAttribute(graph, wrapper->state, "_local_tensor");
+  tensor.spec = FindAttribute(graph, wrapper->state, "_spec");
+  tensor.size = wrapper->size;
+  const NodeId weight = WeightToCast(graph, tensor.local);
+  tensor.is_whole = KeepsElements(graph, tensor.spec) &&
+                    IsTensorOfSize(graph, weight == kNoNode ? tensor.local : weight, tensor.size);
   return tensor;
 }
 
@@ -181,17 +126,19 @@ Result<RankPlacement> ReadPlacement(const Graph& graph, const DistributedTensor&
 }
 
 Result<std::optional<ShardedTensor>> ShardedTensorOf(const Graph& graph, NodeId node) {
-  const std::span<const NodeId> args = WrapperArgsOf(graph, node);
-  if (args.empty() || !IsShardedTensorClass(graph, args[1])) return std::optional<ShardedTensor>();
+  const std::optional<WrapperSubclass> wrapper = WrapperSubclassOf(graph, node);
+  if (!wrapper || !IsShardedTensorClass(graph, wrapper->type)) {
+    return std::optional<ShardedTensor>();
+  }
   const Status malformed =
       Error(ErrorKind::kBadItem, "the state of a ShardedTensor is not one that torch stores");
   // (the rank's shards, metadata, ranks of the group, …)
-  const std::span<const NodeId> state = ItemsOf(graph, args[3]);
+  const std::span<const NodeId> state = ItemsOf(graph, wrapper->state);
   if (state.empty() || graph.kind(state[0]) != NodeKind::kList ||
       graph.items(state[0]).size() > kMaxShards) {
     return malformed;
   }
-  ShardedTensor tensor{.size = graph.items(args[2])[kSizeArg]};
+  ShardedTensor tensor{.size = wrapper->size};
   for (const NodeId shard : graph.items(state[0])) {
     tensor.shards.push_back(
         {.local = AttributeOf(graph, shard, "tensor"),

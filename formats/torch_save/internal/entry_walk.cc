@@ -174,6 +174,12 @@ NodeId AttributesOf(const Graph& graph, NodeId node) {
   return state != kNoNode && graph.kind(state) == NodeKind::kDict ? state : kNoNode;
 }
 
+bool HasOwnClass(const Graph& graph, NodeId container) {
+  const NodeKind kind = graph.kind(container);
+  if (kind != NodeKind::kCall && kind != NodeKind::kInstance) return false;
+  return !graph.IsGlobal(graph.callable(container), "collections", "OrderedDict");
+}
+
 bool IsSuspiciousCall(const Graph& graph, NodeId node) {
   if (graph.kind(node) != NodeKind::kCall) return false;
   const NodeId function = graph.callable(node);
@@ -187,6 +193,11 @@ enum class Spelling : std::uint8_t { kJoined, kSubscripts };
 enum class Values : std::uint8_t { kSkip, kName };
 
 enum class Places : std::uint8_t { kSkip, kTell };
+
+struct Walked {
+  std::vector<NamedNode> found;
+  OwnClasses own_classes;
+};
 
 // A depth-first walk without recursion, because a pickle may be nested to any depth.
 class EntryWalk {
@@ -203,7 +214,7 @@ class EntryWalk {
         repeated_keys_(graph),
         places_left_(kMaxPlacesAgain) {}
 
-  Result<std::vector<NamedNode>> Run(NodeId root) && {
+  Result<Walked> Run(NodeId root) && {
     if (IsContainer(graph_.kind(root))) CKPT_RETURN_IF_ERROR(Visit(root));
     while (!stack_.empty()) {
       Frame& frame = stack_.back();
@@ -214,7 +225,7 @@ class EntryWalk {
     if (values_ == Values::kName && found_.empty() && !is_empty) {
       found_.push_back({.key = "", .node = root, .is_value = true});
     }
-    return std::move(found_);
+    return Walked{.found = std::move(found_), .own_classes = std::move(own_classes_)};
   }
 
  private:
@@ -272,7 +283,10 @@ class EntryWalk {
     const bool has_values = values_ == Values::kName && !frame.is_module;
     if (has_values && (holds_entries || is_short)) CKPT_RETURN_IF_ERROR(AddValues(frame));
     const bool is_barren = found_.size() == frame.found_before;
-    if (has_values && !is_barren) CKPT_RETURN_IF_ERROR(AddAttributes(frame));
+    if (has_values && !is_barren) {
+      CKPT_RETURN_IF_ERROR(AddAttributes(frame));
+      NoteClass(frame.node);
+    }
     marks_[frame.node] = is_barren ? Mark::kBarren : Mark::kAgain;
     stack_.pop_back();
     if (key_ends_.size() > stack_.size()) key_ends_.pop_back();
@@ -308,6 +322,13 @@ class EntryWalk {
           {.key = {}, .node = child.node, .is_value = true, .is_attribute = true}, &child));
     }
     return OkStatus();
+  }
+
+  // REQUIRES: it is on top of the stack.
+  void NoteClass(NodeId node) {
+    if (!HasOwnClass(graph_, node) || own_classes_.count++ > 0) return;
+    own_classes_.first = node;
+    own_classes_.first_key = KeyOfTop();
   }
 
   // Where the walk is below the container on top; null at the root.
@@ -423,6 +444,7 @@ class EntryWalk {
   std::string key_;                    // of the deepest container in key_ends_, and more
   std::vector<std::size_t> key_ends_;  // where the keys of containers in stack_ end in it
   std::vector<NamedNode> found_;
+  OwnClasses own_classes_;
   std::size_t tensors_ = 0;  // that were found, and calls
   std::size_t num_values_ = 0;
   std::size_t key_bytes_ = 0;
@@ -441,17 +463,17 @@ std::vector<std::size_t> FindAmbiguous(const std::vector<NamedNode>& nodes) {
   return ambiguous;
 }
 
-Result<std::vector<NamedNode>> Find(const Graph& graph, NodeId root, const WholeNodes& whole,
-                                    Values values, Places places = Places::kSkip) {
-  CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> found,
+Result<Walked> Find(const Graph& graph, NodeId root, const WholeNodes& whole, Values values,
+                    Places places = Places::kSkip) {
+  CKPT_ASSIGN_OR_RETURN(Walked walked,
                         EntryWalk(graph, whole, values, Spelling::kJoined, places).Run(root));
-  const std::vector<std::size_t> ambiguous = FindAmbiguous(found);
-  if (ambiguous.empty()) return found;
+  const std::vector<std::size_t> ambiguous = FindAmbiguous(walked.found);
+  if (ambiguous.empty()) return walked;
   CKPT_ASSIGN_OR_RETURN(
-      std::vector<NamedNode> spelled,
+      Walked spelled,
       EntryWalk(graph, whole, values, Spelling::kSubscripts, Places::kSkip).Run(root));
-  for (const std::size_t i : ambiguous) found[i].key = std::move(spelled[i].key);
-  return found;
+  for (const std::size_t i : ambiguous) walked.found[i].key = std::move(spelled.found[i].key);
+  return walked;
 }
 
 // A number is a position in a list, or a key that is a number; kNoNode if nothing is there. An
@@ -480,13 +502,14 @@ NodeId NodeBehind(const Graph& graph, NodeId node, const PathStep& step) {
 }  // namespace
 
 Result<std::vector<NamedNode>> FindTensors(const Graph& graph, NodeId root) {
-  return Find(graph, root, {}, Values::kSkip);
+  CKPT_ASSIGN_OR_RETURN(Walked walked, Find(graph, root, {}, Values::kSkip));
+  return std::move(walked.found);
 }
 
 Result<Entries> FindEntries(const Graph& graph, NodeId root, const WholeNodes& whole) {
-  Result<std::vector<NamedNode>> all = Find(graph, root, whole, Values::kName);
+  Result<Walked> all = Find(graph, root, whole, Values::kName);
   if (all.ok()) {
-    Entries entries{.list = *std::move(all)};
+    Entries entries{.list = std::move(all->found), .own_classes = std::move(all->own_classes)};
     const auto first =
         std::stable_partition(entries.list.begin(), entries.list.end(),
                               [](const NamedNode& named) { return !named.is_attribute; });
@@ -500,10 +523,9 @@ Result<Entries> FindEntries(const Graph& graph, NodeId root, const WholeNodes& w
 }
 
 Result<EntryPaths> FindPaths(const Graph& graph, NodeId root, const WholeNodes& whole) {
-  CKPT_ASSIGN_OR_RETURN(std::vector<NamedNode> found,
-                        Find(graph, root, whole, Values::kName, Places::kTell));
+  CKPT_ASSIGN_OR_RETURN(Walked walked, Find(graph, root, whole, Values::kName, Places::kTell));
   EntryPaths paths;
-  for (NamedNode& named : found) {
+  for (NamedNode& named : walked.found) {
     if (!named.path.empty()) paths.emplace(std::move(named.key), std::move(named.path));
   }
   return paths;

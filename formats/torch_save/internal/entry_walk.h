@@ -2,6 +2,7 @@
 #ifndef CKPT_FORMATS_TORCH_SAVE_INTERNAL_ENTRY_WALK_H_
 #define CKPT_FORMATS_TORCH_SAVE_INTERNAL_ENTRY_WALK_H_
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <unordered_set>
@@ -26,9 +27,18 @@ struct NamedNode {
   EntryPath path = {};                  // filled by FindPaths alone
 };
 
+// Containers whose entries were named although their class is none of dict, OrderedDict, list and
+// tuple. What else they keep, no entry says.
+struct OwnClasses {
+  pickle::NodeId first = pickle::kNoNode;
+  std::string first_key = {};
+  std::size_t count = 0;  // by the places where they stand
+};
+
 struct Entries {
   std::vector<NamedNode> list;
   std::vector<NamedNode> attributes = {};
+  OwnClasses own_classes = {};
   bool has_values = true;  // false: they are more than can be listed
 };
 

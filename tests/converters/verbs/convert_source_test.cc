@@ -5,6 +5,7 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <boost/filesystem/operations.hpp>
@@ -367,6 +368,9 @@ TEST_F(ConvertTest, LeavesOutConstantsAndKeepsTheOrderOfTheRest) {
   Append(payload, content);
   ASSERT_THAT(WriteSmallFile(PosixStorage(), source / "model.safetensors", content), IsOk());
 
+  ConvertOptions constants = ToFsdp(source);
+  constants.model.only = {"*.inv_freq"};
+  EXPECT_THAT(PrepareConversion(PosixStorage(), constants), FailsWith(ErrorKind::kUsage));
   const auto there = Convert(ToFsdp(source));
   ASSERT_THAT(there, IsOk());
   ASSERT_EQ(there->dropped.size(), 1U);
@@ -458,6 +462,46 @@ TEST_F(ConvertTest, RefusesRenamesThatLoseAKey) {
             "several --rename are for one key");
 }
 
+TEST_F(ConvertTest, RenamesKeysOfAnyCharacters) {
+  const std::string odd = R"(a=b\*)";  // the pattern of a key with a star
+  ConvertOptions there = Between("", "dcp", GoldenDir() / "dcp/sharded/ckpt", "there");
+  there.model.rename = {{"plain", odd}};
+  ASSERT_THAT(Convert(there), IsOk());
+  ConvertOptions back = Between("", "dcp", there.target, "back");
+  back.model.rename = {{odd, "plain"}};
+  ASSERT_THAT(Convert(back), IsOk());
+  for (const auto& [path, key] :
+       {std::pair(there.target, "a=b*"), std::pair(back.target, "plain")}) {
+    const auto written = OpenCheckpoint(PosixStorage(), path);
+    ASSERT_THAT(written, IsOk());
+    EXPECT_NE(written->source->index().FindTensor(key), nullptr) << key;
+  }
+}
+
+// Users look for keys in their files, where wrappers have left their names.
+TEST_F(ConvertTest, NamesKeysAsTheSourceHasThem) {
+  const Path source = Golden("llama-untied-bf16");
+  const std::string key = "_orig_mod.value_head.weight";
+  ConvertOptions wrap = Between("", "safetensors", source, "wrapped");
+  wrap.model.rename = {{"*", "_orig_mod.*"}, {"lm_head.weight", key}};
+  ASSERT_THAT(Convert(wrap), IsOk());
+  ConvertOptions there = ToFsdp(wrap.target);
+  there.model.assets = source;
+  const auto both = PrepareConversion(PosixStorage(), there);
+  ASSERT_THAT(both, FailsWith(ErrorKind::kMissing));
+  ASSERT_EQ(both.status().problems().size(), 2U);
+  EXPECT_EQ(both.status().problems()[0].tensor, "lm_head.weight");
+  EXPECT_EQ(both.status().problems()[1].tensor, key);
+
+  there.model.allow_missing = true;
+  const auto unmapped = PrepareConversion(PosixStorage(), there);
+  ASSERT_THAT(unmapped, FailsWith(ErrorKind::kUnmapped));
+  EXPECT_EQ(unmapped.status().first().tensor, key);
+  EXPECT_THAT(unmapped.status().first().hint, HasSubstr("--drop '" + key + "'"));
+  there.model.drop = {key};
+  EXPECT_THAT(Convert(there), IsOk());
+}
+
 // A pattern that is mistyped would be obeyed by doing nothing.
 TEST_F(ConvertTest, RefusesPatternsThatMatchNothing) {
   const auto fails = [&](const auto& set) {
@@ -483,6 +527,12 @@ TEST_F(ConvertTest, RefusesPatternsThatMatchNothing) {
   });
   EXPECT_EQ(left.message, "--drop removes nothing that --only chooses");
   EXPECT_EQ(left.actual, "\"*layers.1.mlp*\"");
+  const Problem nothing = fails([](ConvertOptions& o) {
+    o.model.only = {"model.norm.weight"};
+    o.model.drop = {"*norm*"};
+  });
+  EXPECT_EQ(nothing.message, "the patterns leave nothing to convert");
+  EXPECT_EQ(nothing.actual, R"(--only "model.norm.weight", --drop "*norm*")");
   const Problem keep = fails([&](ConvertOptions& o) {
     o.dtype = DType::kBfloat16;
     o.keep_fp32 = "ruoter";

@@ -103,6 +103,29 @@ TEST_F(ConvertTest, WrappersOfPyTorchAreNoPartOfANameOfTheModel) {
   }
 }
 
+// Whoever completes it once more is not told to run the workers.
+TEST_F(ConvertTest, WhatWorkersWroteIsCompletedOnce) {
+  for (const std::string form : {"fsdp_dtensor", "fsdp_dtensor compressed", "hdf5", "torch_save"}) {
+    SCOPED_TRACE(form);
+    const std::string container = form.substr(0, form.find(' '));
+    ConvertOptions options = Between("hf", container, Golden("llama-tied-fp32"), form);
+    if (container != form) options.zstd_level = 3;
+    options.finalize = true;
+    const auto too_early = Convert(options);
+    ASSERT_THAT(too_early, FailsWith(ErrorKind::kMissing));
+    EXPECT_THAT(too_early.status().first().hint, ::testing::HasSubstr("--worker"));
+    options.finalize = false;
+    options.worker = WorkerId{.number = 0, .count = 1};
+    ASSERT_THAT(Convert(options), IsOk());
+    options.worker.reset();
+    options.finalize = true;
+    ASSERT_THAT(Convert(options), IsOk());
+    const auto again = Convert(options);
+    ASSERT_THAT(again, FailsWith(ErrorKind::kAlreadyExists));
+    EXPECT_THAT(again.status().first().message, ::testing::HasSubstr("complete already"));
+  }
+}
+
 TEST_F(ConvertTest, TheSameModelWhateverTheLayoutOfTheResult) {
   const Path source = Golden("qwen3moe-norm-bf16");
   const std::string expected = DigestAsHf(source);

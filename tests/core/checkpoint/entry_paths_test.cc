@@ -32,6 +32,17 @@ TEST(EntryPathsTest, TellKeysThatAreNumbersFromTextsAndPositions) {
   EXPECT_EQ(WithTextKeys(Steps(one, kA, kFirst)), Steps(std::string("1"), kA, kFirst));
 }
 
+TEST(EntryPathsTest, StayApartWhereKeysAreTexts) {
+  const NumberKey zero = {.number = 0};
+  const std::string text = "0";
+  EXPECT_EQ(JoinSteps(Steps(kA, zero, kFirst)), "a.0.0");
+  EXPECT_TRUE(StayApartAsTexts({{"0.a", Steps(zero, kA)}, {"a.0", Steps(kA, kFirst)}}));
+  // Two mappings would become one, though no entry is lost.
+  EXPECT_FALSE(StayApartAsTexts({{"0.a", Steps(zero, kA)}, {"0.b", Steps(text, kB)}}));
+  // Torch looks for "a.b" in both places.
+  EXPECT_FALSE(StayApartAsTexts({{"['a.b']", Steps(kA + "." + kB)}, {"a.b", Steps(kA, kB)}}));
+}
+
 TEST(EntryPathsTest, TellAttributesFromKeys) {
   const AttributeName a = {.name = kA};
   EXPECT_TRUE(MakeOneObject({{"x", Steps(kA)}, {"y", Steps(a)}}));

@@ -100,7 +100,7 @@ TEST(PlanRepair, CountsParityItselfAsAFileOfTheGroup) {
 TEST(PlanRepair, NeedsParityForMoreThanABit) {
   const RepairPlan plan = Plan({Garbage(3, 0), Garbage(3, 1)});
   ASSERT_EQ(plan.beyond_repair.size(), 1U);  // each file once
-  EXPECT_THAT(plan.beyond_repair[0].hint, HasSubstr("--parity"));
+  EXPECT_THAT(plan.beyond_repair[0].hint, HasSubstr("with parity"));
 }
 
 TEST(PlanRepair, CutsWhatIsTooLong) {

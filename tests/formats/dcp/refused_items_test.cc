@@ -1,5 +1,8 @@
 // Items that are not what `.metadata` says, in folders that torch never writes.
+#include <cstdint>
 #include <memory>
+#include <string_view>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,6 +10,7 @@
 #include "core/base/units.h"
 #include "core/io/memory_storage.h"
 #include "formats/dcp/source.h"
+#include "formats/pickle/writer.h"
 #include "formats/torch_save/torch_item.h"
 #include "tests/formats/dcp/metadata_pickle.h"
 #include "tests/testing/matchers.h"
@@ -118,6 +122,37 @@ TEST_F(RefusedItemsTest, AnArchiveOfAnotherTensorIsNoItemOfThisOne) {
     Open({.chunks = {{{{0}, {2}}, 0, size}}, .object = {{}, 0, size}}, c.item);
     EXPECT_THAT(Locate(), FailsWith(c.kind));
   }
+}
+
+// Two floats in the attribute `_tensor` of a tensor of this class.
+Bytes WrappedItem(std::string_view module, std::string_view name) {
+  pickle::PickleWriter out(pickle::Dialect::kWeightsOnly);
+  const Dims two = {2};
+  const Dims one = {1};
+  out.Global("torch._tensor", "_rebuild_from_type_v2").BeginTuple();
+  out.Global("torch._utils", "_rebuild_wrapper_subclass").Global(module, name);
+  out.BeginTuple().Global(module, name).Global("torch", "float32").IntTuple(two).EndTuple();
+  out.BeginDict().Text("_tensor").Global("torch._utils", "_rebuild_tensor_v2").BeginTuple();
+  out.BeginTuple().Text("storage").Global("torch", "FloatStorage").Text("0").Text("cpu").Int(2);
+  out.EndTuple().PersistentId().Int(0).IntTuple(two).IntTuple(one).Bool(false).None();
+  out.EndTuple().Reduce().EndDict().EndTuple().Reduce();
+  const std::vector<Bytes> storages = {Bytes(8)};
+  return torch_save::ObjectItem(out.Take(), storages);
+}
+
+// `.metadata` tells nothing of a tensor's class. One of torchao's is known to hold the weight.
+TEST_F(RefusedItemsTest, OfATensorOfAnotherClassOnlyOneIsKnown) {
+  const auto open = [&](std::string_view module, std::string_view name) {
+    const Bytes item = WrappedItem(module, name);
+    const auto size = static_cast<std::int64_t>(item.size());
+    Open({.chunks = {{{{0}, {2}}, 0, size}}, .object = {{}, 0, size}}, item);
+  };
+  open("torchao.float8.fsdp_utils", "WeightWithDynamicFloat8CastTensor");
+  EXPECT_THAT(Locate(), IsOk());
+  open("torchao.float8.float8_training_tensor", "Float8TrainingTensor");
+  const Result<StoredArray> other = Locate();
+  ASSERT_THAT(other, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(other.status().first().actual, HasSubstr("Float8TrainingTensor"));
 }
 
 TEST_F(RefusedItemsTest, RanksMayRepeatAnItemButNotContradictIt) {

@@ -1,13 +1,18 @@
 #include "formats/dcp/writer.h"
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/checkpoint/entry_paths.h"
+#include "core/checkpoint/index.h"
 #include "formats/dcp/internal/item_framing.h"
+#include "formats/dcp/metadata.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::dcp {
@@ -125,6 +130,55 @@ TEST(PlanDcpTest, MakesFilesOfLikeSizes) {
     EXPECT_GT(plan->files[f].size_bytes, bytes / 6) << f;
     EXPECT_LT(plan->files[f].size_bytes, bytes / 2) << f;
   }
+}
+
+// Where `.metadata` says that objects stand which come from these places.
+EntryPaths StoredPaths(const EntryPaths& places) {
+  WriterOptions options;
+  for (const auto& [key, path] : places) options.objects.push_back(Object(key));
+  options.path_of = [&](const std::string& key) { return places.at(key); };
+  const auto plan = PlanDcp({}, options);
+  EXPECT_THAT(plan, IsOk());
+  const MetadataFile file = {.name = ".metadata", .bytes = plan->literals.back().bytes};
+  IndexBuilder builder;
+  const auto extras = ReadMetadata(std::span(&file, 1), builder);
+  EXPECT_THAT(extras, IsOk());
+  EntryPaths stored;
+  for (const PlannerEntry& entry : *extras->planner_data) stored.emplace(entry.key, entry.path);
+  return stored;
+}
+
+EntryPath TextPath(const std::vector<std::string>& steps) { return {steps.begin(), steps.end()}; }
+
+// Torch joins the steps of a path with points, and looks for an entry of that name.
+TEST(PlanDcpTest, AKeyThatItsPathDoesNotSpellStandsOnTop) {
+  EntryPath in_list = TextPath({"l"});
+  in_list.emplace_back(std::int64_t{0});
+  const EntryPaths places = {{"['a.b']", TextPath({"a.b"})},
+                             {"['a']['b']", TextPath({"a", "b"})},
+                             {"l.0", in_list},
+                             {"m.w.x", TextPath({"m", "w.x"})},
+                             {"top", TextPath({"top"})}};
+  EntryPaths expected = places;
+  for (const char* key : {"['a.b']", "['a']['b']"}) expected[key] = TextPath({key});
+  EXPECT_EQ(StoredPaths(places), expected);
+}
+
+// Keys of one mapping that are the same as text.
+TEST(PlanDcpTest, KeysThatAreOneTextStandOnTop) {
+  EntryPath number = TextPath({"d"});
+  number.emplace_back(NumberKey{.number = 0});
+  const EntryPaths places = {{"['d'][0]", number}, {"['d']['0']", TextPath({"d", "0"})}};
+  EXPECT_EQ(StoredPaths(places), (EntryPaths{{"['d'][0]", TextPath({"['d'][0]"})},
+                                             {"['d']['0']", TextPath({"['d']['0']"})}}));
+  number.emplace_back(std::string("w"));
+  EXPECT_EQ(StoredPaths({{"d.0.w", number}}), (EntryPaths{{"d.0.w", TextPath({"d", "0", "w"})}}));
+}
+
+TEST(PlanDcpTest, AllStandOnTopWhereOneWouldReplaceAnother) {
+  const EntryPaths places = {{"['a']", TextPath({"b"})}, {"['a'].c", TextPath({"['a']", "c"})}};
+  EXPECT_EQ(StoredPaths(places),
+            (EntryPaths{{"['a']", TextPath({"['a']"})}, {"['a'].c", TextPath({"['a'].c"})}}));
 }
 
 TEST(PlanDcpTest, MakesNoMoreFilesThanAskedFor) {

@@ -73,6 +73,32 @@ TEST(ReadRunTest, ReadsARunOfAnotherProgram) {
   }
 }
 
+// Some programs count in Python's own numbers.
+TEST(ReadRunTest, ReadsCountsThatAreNoTensors) {
+  std::vector<MemoryTensor> tensors = Adam();
+  tensors.push_back(Number("optim.state.v.step", 3));
+  for (const char* field : {"exp_avg", "exp_avg_sq"}) {
+    tensors.push_back(Vector(fmt::format("optim.state.v.{}", field)));
+  }
+  std::erase_if(tensors, [](const MemoryTensor& t) { return t.key == "optim.state.w.step"; });
+  StatedObjects objects = Group();
+  objects["optim.param_groups.0.params"] = R"(["v", "w"])";
+  for (const char* count : {"3", "3.0"}) {
+    objects["optim.state.w.step"] = count;
+    const auto stored = ReadRun(StatedSource(tensors, objects), RunDetail::kWhole);
+    ASSERT_THAT(stored, IsOk()) << count;
+    EXPECT_EQ(stored->run.finished_updates(), 3);
+    EXPECT_THAT(stored->decoded_tensors, ElementsAre("optim.state.v.step"));
+    EXPECT_EQ(std::ranges::count(stored->decoded, "optim.state.w.step"), 1);
+  }
+  for (const char* no_count : {"2.5", "-1", R"("3")", "null", "true"}) {
+    objects["optim.state.w.step"] = no_count;
+    const auto stored = ReadRun(StatedSource(tensors, objects), RunDetail::kWhole);
+    ASSERT_THAT(stored, FailsWith(ErrorKind::kBadMetadata)) << no_count;
+    EXPECT_EQ(stored.status().first().tensor, "optim.state.w.step");
+  }
+}
+
 // What its scheduler will do, the checkpoint does not say.
 TEST(ReadRunTest, WarnsOfARateThatASchedulerChanged) {
   const StatedSource changed(Adam(), Group());
@@ -125,6 +151,10 @@ TEST(ReadRunTest, ReadsARateThatIsATensor) {
   const auto stored = ReadRun(StatedSource(tensors, objects), RunDetail::kWhole);
   ASSERT_THAT(stored, IsOk());
   EXPECT_EQ(stored->run.groups[0].lr, 0.25);
+  // The run has a number, and says so.
+  ASSERT_FALSE(stored->assumptions.empty());
+  EXPECT_THAT(stored->assumptions[0].message, HasSubstr("become plain numbers"));
+  EXPECT_EQ(stored->assumptions[0].tensor, "optim.param_groups.0.lr");
 }
 
 TEST(ReadRunTest, ReadsAnySettingThatIsATensor) {

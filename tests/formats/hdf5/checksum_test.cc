@@ -234,6 +234,7 @@ TEST_F(ChecksumTest, OfACompressedFileFindsAFlippedBit) {
   Write(std::move(request));
   const auto source = Open();
   ASSERT_NE(source, nullptr);
+  EXPECT_EQ(source->protection(), Protection::kCrc32) << "every byte has one or the other";
   const CheckpointIndex& index = source->index();
   for (const char* const key : {"one", "step", "a", "b/c"}) {
     SCOPED_TRACE(key);
@@ -259,7 +260,12 @@ TEST_F(ChecksumTest, AFileOfSeveralProcessesHasNoneOfTensors) {
   EXPECT_FALSE(plan.late_bytes);
   const auto source = Open();
   ASSERT_NE(source, nullptr);
-  EXPECT_EQ(source->protection(), Protection::kNone);
+  const auto has_checksum = [&](const auto& item) { return source->HasChecksum(item); };
+  for (const char* const key : {"a", "b/c"}) {
+    const GlobalTensor& tensor = *source->index().FindTensor(key);
+    EXPECT_TRUE(std::ranges::none_of(source->index().chunks(tensor), has_checksum)) << key;
+  }
+  EXPECT_TRUE(std::ranges::all_of(source->index().objects(), has_checksum));
   EXPECT_THAT(Unreadable(), IsEmpty());
 }
 
@@ -329,7 +335,7 @@ TEST_F(ChecksumTest, InAFileThatIsNotOursIsAnObject) {
   Put(kSummed, AsBytes(content));
   const auto source = Open();
   ASSERT_NE(source, nullptr);
-  EXPECT_EQ(source->protection(), Protection::kNone);
+  EXPECT_FALSE(source->HasChecksum(source->index().chunks().front()));
   EXPECT_THAT(Unreadable(), IsEmpty());
   const ObjectEntry* const object = source->index().FindObject("tensors/w@crc32");
   ASSERT_NE(object, nullptr);

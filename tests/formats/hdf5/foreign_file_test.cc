@@ -8,6 +8,7 @@
 
 #include <gmock/gmock.h>
 
+#include "core/base/checked_math.h"
 #include "core/base/endian.h"
 #include "core/checkpoint/validate.h"
 #include "core/codec/zstd.h"
@@ -15,11 +16,15 @@
 #include "core/io/posix_storage.h"
 #include "formats/hdf5/internal/attribute.h"
 #include "formats/hdf5/internal/data_set.h"
+#include "formats/hdf5/internal/encode_type.h"
 #include "formats/hdf5/internal/filters.h"
 #include "formats/hdf5/internal/names.h"
+#include "formats/hdf5/internal/new_heaps.h"
+#include "formats/hdf5/internal/piece_bytes.h"
 #include "formats/hdf5/internal/source.h"
 #include "formats/hdf5/internal/structure_file.h"
 #include "formats/hdf5/internal/structure_writer.h"
+#include "formats/hdf5/internal/tail.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::hdf5 {
@@ -34,7 +39,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 const Path kForeign = "/d/f.h5";
-constexpr std::uint64_t kTailAt = 128;
+constexpr std::uint64_t kPayloadAt = 64;
 
 // Makes the last four of `size` bytes their checksum again.
 void SumAgain(std::string& content, std::size_t at, std::size_t size) {
@@ -60,26 +65,68 @@ class ForeignFileTest : public ::testing::Test {
  protected:
   ForeignFileTest() { EXPECT_THAT(storage_->MakeDirectories(kForeign.parent_path()), IsOk()); }
 
-  // A file of ours with these data sets, whose 16 bytes of elements are at 64.
-  static std::string OursWith(const std::vector<NewDataSet>& sets) {
-    const NewStructure structure = EncodeStructure({kTensorsGroup, kObjectsGroup}, sets, kTailAt);
+  // The elements of Bytes16.
+  static Bytes Sixteen() {
+    Bytes bytes;
+    for (std::uint8_t i = 64; i < 80; ++i) AppendLe(i, bytes);
+    return bytes;
+  }
+
+  // A file of ours with these data sets and, at 64, this payload.
+  static std::string OursWith(const std::vector<NewDataSet>& sets,
+                              const Bytes& payload = Sixteen()) {
+    const std::uint64_t tail_at = AlignUp(kPayloadAt + payload.size(), std::uint64_t{64});
+    const NewStructure structure = EncodeStructure({kTensorsGroup, kObjectsGroup}, sets, tail_at);
     std::string content(AsText(structure.superblock));
-    content.resize(kTailAt);
-    for (std::size_t i = 64; i < 80; ++i) content[i] = static_cast<char>(i);
+    content.resize(kPayloadAt);
+    content.append(AsText(payload));
+    content.resize(tail_at);
     return content.append(AsText(structure.tail));
   }
 
   // Takes away what says that it is ours. The root group is the last header.
-  static std::string ForeignWith(const std::vector<NewDataSet>& sets) {
-    std::string content = OursWith(sets);
+  static std::string ForeignWith(const std::vector<NewDataSet>& sets,
+                                 const Bytes& payload = Sixteen()) {
+    std::string content = OursWith(sets, payload);
     const std::size_t root = content.rfind("OHDR");
     content[content.find(kLayoutAttribute, root)] = 'C';
     SumHeaderAgain(content, root);
     return content;
   }
 
+  // Gives the first data set another element type, of the same size.
+  static void Retype(std::string& content, DType from, const Bytes& to) {
+    const std::size_t header = content.find("OHDR");
+    const std::size_t type = content.find(AsText(EncodeType(from)), header);
+    ASSERT_NE(type, std::string::npos);
+    content.replace(type, to.size(), AsText(to));
+    SumHeaderAgain(content, header);
+  }
+
   static NewDataSet Bytes16(const std::string& name) {
     return {.group = kTensorsGroup, .name = name, .dtype = DType::kUint8, .shape = {16}, .at = 64};
+  }
+
+  // One dim, chunks of two elements. Those that have no frame were never written.
+  static NewDataSet Pairs(DType dtype, std::int64_t count, std::vector<ItemExtent> frames) {
+    return {.group = kTensorsGroup,
+            .name = "t",
+            .dtype = dtype,
+            .shape = {count},
+            .chunks = NewChunks{.rows = 2, .extents = std::move(frames), .zstd_level = 3}};
+  }
+
+  static ItemExtent AddFrame(ByteSpan elements, Tail& payload) {
+    const Bytes frame = ZstdCompress(elements, 3);
+    return {.offset_bytes = payload.Add(frame), .size_bytes = frame.size()};
+  }
+
+  // "type json" of an object, or what is wrong with it.
+  static std::string ValueOf(const CheckpointSource& source, std::string_view key) {
+    const ObjectEntry* const object = source.index().FindObject(key);
+    if (object == nullptr) return "absent";
+    const auto rendered = source.ReadObject(*object);
+    return rendered.ok() ? rendered->type + " " + rendered->json : rendered.status().ToString();
   }
 
   Result<std::unique_ptr<CheckpointSource>> Open(std::string_view content) {
@@ -162,6 +209,110 @@ TEST_F(ForeignFileTest, AttributesOfTextsAreObjects) {
   ASSERT_THAT(source, IsOk());
   EXPECT_NE((*source)->index().FindObject("objects/t"), nullptr);
   EXPECT_NE((*source)->index().FindObject("objects/t@language"), nullptr);
+}
+
+TEST_F(ForeignFileTest, TextsInChunksAreReadWithThoseThatWereNeverWritten) {
+  Tail payload(kPayloadAt);
+  const ItemExtent first = AddFrame(AsBytes(std::string_view("ab\0\0cdef", 8)), payload);
+  const ItemExtent second = AddFrame(AsBytes(std::string_view("g\0\0\0hi\0\0", 8)), payload);
+  std::string content = ForeignWith({Pairs(DType::kUint32, 5, {first, second})}, payload.Take());
+  Retype(content, DType::kUint32, EncodeTextType(4));
+  const auto source = Open(content);
+  ASSERT_THAT(source, IsOk());
+  EXPECT_THAT(ValidateIndex(**source), IsEmpty());
+  EXPECT_EQ(ValueOf(**source, "tensors/t"), R"(list ["ab","cdef","g","hi",""])");
+  const CheckpointIndex& index = (*source)->index();
+  EXPECT_EQ(index.encodings()[index.FindObject("tensors/t")->encoding], "zstd");
+  EXPECT_EQ((*source)->protection(), Protection::kCrc32);
+
+  content[second.offset_bytes + second.size_bytes - 1] ^= 1;  // of the frame's checksum
+  const auto damaged = Open(content);
+  ASSERT_THAT(damaged, IsOk());
+  EXPECT_THAT((*damaged)->ReadObject(*(*damaged)->index().FindObject("tensors/t")),
+              FailsWith(ErrorKind::kChecksum));
+}
+
+TEST_F(ForeignFileTest, TextsOfAnyLengthInChunksAreRead) {
+  Tail payload(kPayloadAt);
+  const std::vector<std::string> texts = {"alpha", "", "\u00e9tude"};
+  NewGlobalHeap heap;
+  std::vector<NewGlobalHeap::Id> ids;
+  for (const std::string& text : texts) ids.push_back(heap.AddText(text));
+  heap.WriteTo(payload);
+  Bytes elements;
+  for (std::size_t t = 0; t < texts.size(); ++t) {
+    AppendLe(static_cast<std::uint32_t>(texts[t].size()), elements);
+    heap.AppendReference(ids[t], elements);
+  }
+  elements.resize(64);  // the fourth one refers to nothing
+  const ItemExtent first = AddFrame(ByteSpan(elements).first(32), payload);
+  const ItemExtent second = AddFrame(ByteSpan(elements).last(32), payload);
+  std::string content =
+      ForeignWith({Pairs(DType::kComplex128, 5, {first, second})}, payload.Take());
+  Retype(content, DType::kComplex128, EncodeLongTextType());
+  const auto source = Open(content);
+  ASSERT_THAT(source, IsOk());
+  EXPECT_THAT(ValidateIndex(**source), IsEmpty());
+  EXPECT_EQ(ValueOf(**source, "tensors/t"), "list [\"alpha\",\"\",\"\u00e9tude\",\"\",\"\"]");
+  EXPECT_FALSE((*source)->HasChecksum(*(*source)->index().FindObject("tensors/t")))
+      << "the heap has none";
+}
+
+TEST_F(ForeignFileTest, TextsThatWereNeverWrittenAreEmptyAndOfABoundedNumber) {
+  const auto with = [](std::int64_t count) {
+    std::string content = ForeignWith(
+        {{.group = kTensorsGroup, .name = "t", .dtype = DType::kComplex128, .shape = {count}}});
+    Retype(content, DType::kComplex128, EncodeLongTextType());
+    return content;
+  };
+  const auto two = Open(with(2));
+  ASSERT_THAT(two, IsOk());
+  EXPECT_THAT(ValidateIndex(**two), IsEmpty());
+  EXPECT_EQ(ValueOf(**two, "tensors/t"), R"(list ["",""])");
+  constexpr std::int64_t kLongTextBytes = 16;
+  const auto many = Open(with((std::int64_t{64} << 20) / kLongTextBytes + 1));
+  ASSERT_THAT(many, IsOk());
+  EXPECT_THAT((*many)->ReadObject(*(*many)->index().FindObject("tensors/t")),
+              FailsWith(ErrorKind::kResource));
+}
+
+TEST_F(ForeignFileTest, TextInAnotherFileIsRefusedWithAHint) {
+  std::string content =
+      ForeignWith({{.group = kTensorsGroup,
+                    .name = "t",
+                    .dtype = DType::kUint32,
+                    .shape = {2},
+                    .segments = {{.file = "raw.bin", .offset_bytes = 0, .size_bytes = 8}}}});
+  Retype(content, DType::kUint32, EncodeTextType(4));
+  const auto problems = ProblemsOf(content);
+  ASSERT_THAT(problems, SizeIs(1));
+  EXPECT_EQ(problems[0].kind, ErrorKind::kUnsupported);
+  EXPECT_EQ(problems[0].tensor, "tensors/t");
+  EXPECT_THAT(problems[0].hint, HasSubstr("h5repack"));
+}
+
+TEST_F(ForeignFileTest, ChecksumsOfChunksProtectWhatHasThem) {
+  Tail payload(kPayloadAt);
+  const ItemExtent frame = AddFrame(Bytes(8, std::byte{7}), payload);
+  const Bytes bytes = payload.Take();
+  const auto protected_bytes = [&](const std::vector<NewDataSet>& sets, const Bytes& stored) {
+    const auto source = Open(ForeignWith(sets, stored));
+    EXPECT_THAT(source, IsOk());
+    std::uint64_t bytes_with_checksum = 0;
+    if (!source.ok()) return bytes_with_checksum;
+    for (const Chunk& chunk : (*source)->index().chunks()) {
+      if ((*source)->HasChecksum(chunk)) bytes_with_checksum += chunk.size_bytes;
+    }
+    return bytes_with_checksum;
+  };
+  const NewDataSet pair = Pairs(DType::kUint32, 2, {frame});
+  EXPECT_EQ(protected_bytes({pair}, bytes), frame.size_bytes);
+  EXPECT_EQ(protected_bytes({Pairs(DType::kUint32, 4, {frame})}, bytes), frame.size_bytes)
+      << "elements that were never written have no bytes";
+  EXPECT_EQ(protected_bytes({pair, Bytes16("w")}, bytes), frame.size_bytes);
+  Bytes without = bytes;
+  without[4] &= ~std::byte{0x04};  // the frame no longer says that it has a checksum
+  EXPECT_EQ(protected_bytes({pair}, without), 0U);
 }
 
 // The table of the root group's links, which has no checksum, gets two links to one group: the
@@ -307,6 +458,71 @@ TEST(Hdf5AttributeTest, AnArrayWithoutElementsHasNoMoreEmptyOnesThanCanBeShown) 
   EXPECT_EQ(rendered->json, "[[],[]]");
   attribute.space.shape = {std::int64_t{1} << 40, 0};
   EXPECT_THAT(Render(file, attribute), FailsWith(ErrorKind::kResource));
+}
+
+TEST(Hdf5FiltersTest, ChecksumsAreKnownBeforeTheyAreCompared) {
+  for (const std::size_t size : {1U, 255U, 256U, 300U, 65791U, 65792U, 100000U}) {
+    SCOPED_TRACE(size);
+    const Bytes frame = ZstdCompress(Bytes(size, std::byte{1}), 3);
+    EXPECT_TRUE(HaveChecksum({Filtering::kZstd}, frame, size));
+    EXPECT_TRUE(HaveChecksum({Filtering::kShuffle, Filtering::kZstd}, frame, size));
+    EXPECT_FALSE(HaveChecksum({Filtering::kZstd}, frame, size + 1)) << "another frame may follow";
+    EXPECT_FALSE(HaveChecksum({Filtering::kZstd}, ByteSpan(frame).first(4), size));
+    EXPECT_FALSE(HaveChecksum({Filtering::kZstd}, ByteSpan(frame).subspan(1), size));
+    Bytes without = frame;
+    without[4] &= ~std::byte{0x04};
+    EXPECT_FALSE(HaveChecksum({Filtering::kZstd}, without, size));
+  }
+  for (const Filtering has_one : {Filtering::kDeflate, Filtering::kFletcher32}) {
+    EXPECT_TRUE(HaveChecksum({has_one}, {}, 8));
+    EXPECT_TRUE(HaveChecksum({has_one, Filtering::kLzf}, {}, 8));
+  }
+  EXPECT_FALSE(HaveChecksum({Filtering::kShuffle, Filtering::kLzf}, {}, 8));
+  EXPECT_FALSE(HaveChecksum({}, {}, 8));
+}
+
+// A chunk of rows of four, of which three are shown, and a column that was never written.
+TEST(Hdf5PieceBytesTest, PiecesComeToTheirPlaces) {
+  Bytes content;
+  Append(std::string_view("..abcdefgh"), content);
+  const auto file = MakeMemoryFile("f.h5", content);
+  const auto fill = MakeMemoryFile("the fill value", Bytes(1, std::byte{'-'}));
+  const std::vector<Piece> pieces = {
+      {.box = {.offsets = {0, 0}, .sizes = {2, 3}},
+       .file = "f.h5",
+       .offset_bytes = 2,
+       .size_bytes = 7,
+       .form = {.strides = {4, 1}}},
+      {.box = {.offsets = {0, 3}, .sizes = {2, 1}},
+       .file = "f.h5",
+       .form = {.coding = Coding::kFill, .strides = {0, 0}, .fill = fill}}};
+  const auto gathered = GatherElements(*file, pieces, Dims{2, 4}, 1, 8);
+  ASSERT_THAT(gathered, IsOk());
+  EXPECT_EQ(AsText(*gathered), "abc-efg-");
+  EXPECT_THAT(GatherElements(*file, pieces, Dims{2, 4}, 1, 7), FailsWith(ErrorKind::kResource));
+}
+
+// The entries of an index may all name one chunk.
+TEST(Hdf5PieceBytesTest, AChunkIsNotDecodedWithoutEnd) {
+  constexpr std::uint64_t kChunk = 1 << 20;
+  const Bytes frame = ZstdCompress(Bytes(kChunk, std::byte{5}), 1);
+  const auto file = MakeMemoryFile("f.h5", frame);
+  const auto filterings = std::make_shared<const Filterings>(Filterings{Filtering::kZstd});
+  const auto gather = [&](std::int64_t count) {
+    std::vector<Piece> pieces;
+    for (std::int64_t i = 0; i < count; ++i) {
+      pieces.push_back({.box = {.offsets = {i}, .sizes = {1}},
+                        .file = "f.h5",
+                        .size_bytes = frame.size(),
+                        .form = {.coding = Coding::kFiltered,
+                                 .strides = {1},
+                                 .decoded_bytes = kChunk,
+                                 .filterings = filterings}});
+    }
+    return GatherElements(*file, pieces, Dims{count}, 1, kChunk);
+  };
+  EXPECT_THAT(gather(2), IsOkAndHolds(Bytes(2, std::byte{5})));
+  EXPECT_THAT(gather(8), FailsWith(ErrorKind::kResource));
 }
 
 // The inner frame is larger than what is in it, as compressed noise is.

@@ -110,6 +110,36 @@ TEST(EntryWalkTest, NamesAttributesOfMappingsApart) {
               IsOkAndHolds(IsEmpty()));
 }
 
+Result<OwnClasses> ClassesOf(std::string_view pickle) {
+  CKPT_ASSIGN_OR_RETURN(const pickle::ParsedPickle parsed,
+                        pickle::ParsePickle(AsBytes(pickle), "p"));
+  CKPT_ASSIGN_OR_RETURN(Entries found, FindEntries(parsed.graph, parsed.root));
+  return std::move(found.own_classes);
+}
+
+TEST(EntryWalkTest, NotesClassesOfWhatItTakesApart) {
+  const std::string values = "ccollections\ndefaultdict\n(cbuiltins\nlist\ntRVx\nK\1s";
+  const Result<OwnClasses> inside = ClassesOf("}(Va\nNVb\n" + values + "Vc\n" + values + "u.");
+  ASSERT_THAT(inside, IsOk());
+  EXPECT_EQ(inside->count, 2U);
+  EXPECT_EQ(inside->first_key, "b");
+  EXPECT_NE(inside->first, pickle::kNoNode);
+  const Result<OwnClasses> root = ClassesOf("cm\nListClass\n)\x81" + kTensor + "a.");
+  ASSERT_THAT(root, IsOk());
+  EXPECT_EQ(root->count, 1U);
+  EXPECT_EQ(root->first_key, "");
+  // Python's own, a module, and what is one value: an empty one, one in a list of values.
+  for (const std::string& other :
+       {kStateDict + ".", "}Va\n](" + kTensor + "(" + kTensor + "tes.",
+        Module("}Vw\n" + kTensor + "s", "}") + ".",
+        std::string("}Va\nccollections\ndefaultdict\n(cbuiltins\nlist\ntRs."),
+        std::string("}Va\n(ccollections\ndeque\n)RK\1ats.")}) {
+    const Result<OwnClasses> none = ClassesOf(other);
+    ASSERT_THAT(none, IsOk());
+    EXPECT_EQ(none->count, 0U) << other;
+  }
+}
+
 TEST(EntryWalkTest, AValueThatContainsItselfIsNamed) {
   EXPECT_THAT(ValueKeys("}q\1(Va\nh\1Vw\n" + kTensor + "u."), IsOkAndHolds(ElementsAre("a")));
 }

@@ -57,17 +57,26 @@ TEST(InnerTensorsTest, EntersWhatIsSharedAndCyclesOnce) {
   EXPECT_THAT(Inner("cm\nC\n)\x81q\1}Vme\nh\1sb."), IsOkAndHolds(IsEmpty()));
 }
 
-// A DTensor of this local and global size whose only placement is of this class.
+std::string TensorOf(const std::string& size) {
+  return "ctorch._utils\n_rebuild_tensor_v2\n((Vstorage\ntQI0\n(" + size + "t)tR";
+}
+
+// torchao's class around a weight.
+std::string Float8Weight(const std::string& size) {
+  return "ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_wrapper_subclass\n"
+         "ctorchao.float8.fsdp_utils\nWeightWithDynamicFloat8CastTensor\n(NN(" +
+         size + "tt}V_tensor\n" + TensorOf(size) + "stR";
+}
+
+// A DTensor of this global size whose only placement is of this class.
 std::string DTensor(const std::string& local, const std::string& global,
                     const std::string& placement) {
-  const std::string tensor =
-      "ctorch._utils\n_rebuild_tensor_v2\n((Vstorage\ntQI0\n(" + local + "t)tR";
   const std::string mesh = "cm\nDeviceMesh\n)\x81}Vmesh\n" + kInnerTensor + "sb";
   const std::string spec =
       "cm\nDTensorSpec\n)\x81}(Vmesh\n" + mesh + "Vplacements\ncm\n" + placement + "\n)\x81\x85ub";
   return "ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_wrapper_subclass\n"
          "ctorch.distributed.tensor\nDTensor\n(NN(" +
-         global + "ttN}(V_local_tensor\n" + tensor + "V_spec\n" + spec + "u\x86tR";
+         global + "ttN}(V_local_tensor\n" + local + "V_spec\n" + spec + "u\x86tR";
 }
 
 Result<TensorForm> FormOf(const std::string& pickle) {
@@ -77,17 +86,31 @@ Result<TensorForm> FormOf(const std::string& pickle) {
 }
 
 TEST(DistributedTensorTest, IsATensorExactlyIfAllOfItIsThere) {
-  EXPECT_THAT(FormOf(DTensor("K\3K\4", "K\3K\4", "Shard")), IsOkAndHolds(TensorForm::kDense));
-  EXPECT_THAT(FormOf(DTensor("K\3K\4", "K\3K\4", "Replicate")), IsOkAndHolds(TensorForm::kDense));
-  EXPECT_THAT(FormOf(DTensor("K\2K\4", "K\4K\4", "Shard")), IsOkAndHolds(TensorForm::kOther));
-  EXPECT_THAT(FormOf(DTensor("K\3", "K\3K\4", "Shard")), IsOkAndHolds(TensorForm::kOther));
-  EXPECT_THAT(FormOf(DTensor("K\3K\4", "K\3K\4", "Partial")), IsOkAndHolds(TensorForm::kOther));
+  EXPECT_THAT(FormOf(DTensor(TensorOf("K\3K\4"), "K\3K\4", "Shard")),
+              IsOkAndHolds(TensorForm::kDense));
+  EXPECT_THAT(FormOf(DTensor(TensorOf("K\3K\4"), "K\3K\4", "Replicate")),
+              IsOkAndHolds(TensorForm::kDense));
+  EXPECT_THAT(FormOf(DTensor(TensorOf("K\2K\4"), "K\4K\4", "Shard")),
+              IsOkAndHolds(TensorForm::kOther));
+  EXPECT_THAT(FormOf(DTensor(TensorOf("K\3"), "K\3K\4", "Shard")),
+              IsOkAndHolds(TensorForm::kOther));
+  EXPECT_THAT(FormOf(DTensor(TensorOf("K\3K\4"), "K\3K\4", "Partial")),
+              IsOkAndHolds(TensorForm::kOther));
+}
+
+TEST(DistributedTensorTest, ALocalWeightToCastIsTheWeight) {
+  EXPECT_THAT(FormOf(DTensor(Float8Weight("K\3K\4"), "K\3K\4", "Shard")),
+              IsOkAndHolds(TensorForm::kDense));
+  EXPECT_THAT(FormOf(DTensor(Float8Weight("K\2K\4"), "K\4K\4", "Shard")),
+              IsOkAndHolds(TensorForm::kOther));
+  EXPECT_THAT(Inner("}Vw\n" + DTensor(Float8Weight("K\2"), "K\4", "Shard") + "s."),
+              IsOkAndHolds(ElementsAre("w | ", "w | mesh.mesh*")));
 }
 
 TEST(DistributedTensorTest, ItsMeshIsNoTensorOfTheCheckpoint) {
-  EXPECT_THAT(Inner("}Vw\n" + DTensor("K\4", "K\4", "Shard") + "s."),
+  EXPECT_THAT(Inner("}Vw\n" + DTensor(TensorOf("K\4"), "K\4", "Shard") + "s."),
               IsOkAndHolds(ElementsAre("- | w", "w | mesh.mesh*")));
-  EXPECT_THAT(Inner("}Vw\n" + DTensor("K\2", "K\4", "Shard") + "s."),
+  EXPECT_THAT(Inner("}Vw\n" + DTensor(TensorOf("K\2"), "K\4", "Shard") + "s."),
               IsOkAndHolds(ElementsAre("w | ", "w | mesh.mesh*")));
 }
 

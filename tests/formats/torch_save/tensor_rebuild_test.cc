@@ -282,6 +282,63 @@ TEST(TensorRebuildTest, NamesOtherFormsOfTensors) {
             TensorForm::kOther);
 }
 
+constexpr const char* kFloat8Class = "WeightWithDynamicFloat8CastTensor";
+
+// As torch pickles a tensor whose class has no elements of its own: of shape [4, 4], with one
+// attribute.
+Write Wrapper(const std::string& name, const std::string& attribute, const Write& inside) {
+  const Write type = Global("torchao.float8.fsdp_utils", name);
+  return Call("torch._tensor", "_rebuild_from_type_v2",
+              {Global("torch._utils", "_rebuild_wrapper_subclass"), type,
+               Tuple({type, Global("torch", "float32"), Dims2(4, 4), Dims2(4, 1)}),
+               Dict(attribute, inside)});
+}
+
+// FSDP2 casts it to float8 when it gathers it. Stored is the weight.
+TEST(TensorRebuildTest, TakesTheWeightOutOfTorchaosWrapper) {
+  const auto parameter = [](const Write& tensor) {
+    return Call("torch._utils", "_rebuild_parameter", {tensor, kFalse, kNone});
+  };
+  const Write weight = V2({kFloats, Int(0), Dims2(4, 4), Dims2(1, 4)});
+  const Write wrapped = Wrapper(kFloat8Class, "_tensor", weight);
+  for (const Write& same :
+       {wrapped, Write(parameter(wrapped)), Wrapper(kFloat8Class, "_tensor", parameter(weight))}) {
+    const Rebuilt rebuilt = Rebuild(same);
+    ASSERT_THAT(rebuilt.status, IsOk());
+    EXPECT_EQ(rebuilt.shape, (Dims{4, 4}));
+    EXPECT_EQ(rebuilt.array.dtype, DType::kFloat32);
+    EXPECT_EQ(rebuilt.array.strides, (Dims{1, 4}));
+  }
+}
+
+TEST(TensorRebuildTest, NamesTheClassOfAWeightToCast) {
+  const auto beside = [](const Write& write) {
+    PickleWriter writer(pickle::Dialect::kProtocol4);
+    write(writer);
+    const auto parsed = pickle::ParsePickle(writer.Take(), "p");
+    EXPECT_THAT(parsed, IsOk());
+    EXPECT_TRUE(IsFloat8Weight(parsed->graph, parsed->root));
+    return BesideElements(parsed->graph, parsed->root);
+  };
+  const Write weight = V2({kFloats, Int(0), Dims2(4, 4), Dims2(4, 1)});
+  EXPECT_THAT(
+      beside(Wrapper(kFloat8Class, "_tensor", weight)),
+      ::testing::ElementsAre("class torchao.float8.fsdp_utils.WeightWithDynamicFloat8CastTensor"));
+}
+
+// A class that is not known, another attribute, another size than the class says, no plain array.
+TEST(TensorRebuildTest, TakesNothingOutOfOtherWrappers) {
+  const Write weight = V2({kFloats, Int(0), Dims2(4, 4), Dims2(4, 1)});
+  const Write smaller = V2({kFloats, Int(0), Dims2(2, 4), Dims2(4, 1)});
+  const Write sparse = Call("torch._utils", "_rebuild_sparse_tensor", {kNone, kNone, Dims2(4, 4)});
+  for (const Write& other :
+       {Wrapper("WeightWithStaticFloat8CastTensor", "_tensor", weight),
+        Wrapper(kFloat8Class, "_data", weight), Wrapper(kFloat8Class, "_tensor", smaller),
+        Wrapper(kFloat8Class, "_tensor", sparse), Wrapper(kFloat8Class, "_tensor", Int(1))}) {
+    EXPECT_EQ(Rebuild(other).form, TensorForm::kOther);
+  }
+}
+
 // A view into a storage, as files of torch before 1.0 have them: (key, offset, size).
 TEST(TensorRebuildTest, AViewNarrowsItsStorage) {
   const auto with_view = [](const Write& view, std::int64_t size) {

@@ -179,6 +179,28 @@ TEST(TorchSaveSourceTest, ValuesAreObjectsUnderTheirPath) {
   EXPECT_EQ(source->ReadObject(*index.FindObject("run.losses")).value().json, "[0.5,0.25]");
 }
 
+// An entry says nothing of the container around it.
+TEST(TorchSaveSourceTest, WarnsOfContainersThatAConversionChanges) {
+  const auto only_warning = [](const std::string& pickle) {
+    const std::vector<Problem> problems = SourceOf(pickle)->index().problems();
+    EXPECT_EQ(problems.size(), 1U);
+    return problems.empty() ? Problem() : problems.front();
+  };
+  const Problem classes = only_warning("}(Va\n" + Floats(2) +
+                                       "Vseen\nccollections\ndefaultdict\n(cbuiltins\nint\ntRVx\n"
+                                       "K\1su.");
+  EXPECT_EQ(classes.severity, Severity::kWarning);
+  EXPECT_EQ(classes.tensor, "seen");
+  EXPECT_EQ(classes.actual, "class collections.defaultdict");
+  const Problem list = only_warning("](" + Floats(2) + "K\1e.");
+  EXPECT_EQ(list.severity, Severity::kWarning);
+  EXPECT_EQ(list.tensor, "");
+  EXPECT_EQ(list.kind, ErrorKind::kUnsupported);
+  // One value, as it is.
+  EXPECT_THAT(SourceOf("](K\1K\2e.")->index().problems(), IsEmpty());
+  EXPECT_THAT(SourceOf(Floats(2) + ".")->index().problems(), IsEmpty());
+}
+
 TEST(TorchSaveSourceTest, AValueThatCannotBeShownIsNamed) {
   const auto source = SourceOf("}(Va\n" + Floats(2) + "Vself\n]q\1h\1au.");
   ASSERT_EQ(source->index().objects().size(), 1U);

@@ -1,5 +1,7 @@
 // Files of ranks that hold what verl's usual setting does not save: FSDP1's ShardedTensor, and
 // optimizers whose parameters cannot be named.
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -49,10 +51,7 @@ class PickledFile {
     std::int64_t rows = 0;
   };
   void ShardedTensor(std::int64_t rows, const std::vector<Shard>& shards) {
-    pickle_.Global("torch._tensor", "_rebuild_from_type_v2").BeginTuple();
-    pickle_.Global("torch._utils", "_rebuild_wrapper_subclass").Global(kSharded, "ShardedTensor");
-    pickle_.BeginTuple().Global(kSharded, "ShardedTensor").Global("torch", "float32");
-    pickle_.IntTuple(Dims{rows, 2}).EndTuple();
+    BeginWrapper(kSharded, "ShardedTensor", {rows, 2});
     pickle_.BeginTuple().BeginList();
     for (const Shard& shard : shards) AddShard(shard);
     pickle_.EndList().None();
@@ -63,10 +62,41 @@ class PickledFile {
     pickle_.EndTuple().EndTuple().Reduce();
   }
 
+  // The rows that a rank has of a tensor of two columns: a DTensor, in which torchao's class is
+  // around the weight.
+  void RowsToCastToFloat8(std::int64_t all_rows, std::int64_t rows, std::int64_t rank) {
+    BeginWrapper("torch.distributed.tensor", "DTensor", {all_rows, 2});
+    pickle_.BeginDict().Text("_local_tensor");
+    BeginWrapper("torchao.float8.fsdp_utils", "WeightWithDynamicFloat8CastTensor", {rows, 2});
+    pickle_.BeginDict().Text("_tensor");
+    Tensor({rows, 2});
+    pickle_.Text("_precomputed_scale").None().EndDict().EndTuple().Reduce();
+    pickle_.Text("_spec");
+    BeginInstance("torch.distributed.tensor._dtensor_spec", "DTensorSpec");
+    pickle_.Text("mesh");
+    BeginInstance("torch.distributed.device_mesh", "DeviceMesh");
+    pickle_.Text("_coordinate_on_dim").BeginList().Int(rank).EndList().EndDict().Build();
+    pickle_.Text("placements").BeginTuple();
+    BeginInstance("torch.distributed.tensor.placement_types", "Shard");
+    pickle_.Text("dim").Int(0).EndDict().Build().EndTuple().EndDict().Build();
+    pickle_.EndDict().EndTuple().Reduce();
+  }
+
   PickleWriter& pickle() { return pickle_; }
   Bytes Take() { return torch_save::ObjectItem(pickle_.Take(), storages_); }
 
  private:
+  // A tensor whose class has no elements of its own, up to its state. EndTuple and Reduce follow.
+  void BeginWrapper(std::string_view module, std::string_view name, const Dims& shape) {
+    pickle_.Global("torch._tensor", "_rebuild_from_type_v2").BeginTuple();
+    pickle_.Global("torch._utils", "_rebuild_wrapper_subclass").Global(module, name);
+    pickle_.BeginTuple().Global(module, name).Global("torch", "float32").IntTuple(shape).EndTuple();
+  }
+  // Attributes, EndDict and Build follow.
+  void BeginInstance(std::string_view module, std::string_view name) {
+    pickle_.Global(module, name).EmptyTuple().NewObject().BeginDict();
+  }
+
   void AddShard(const Shard& shard) {
     pickle_.Global("torch.distributed._shard.sharded_tensor.shard", "Shard").EmptyTuple();
     pickle_.NewObject().BeginTuple().None().BeginDict().Text("tensor");
@@ -111,6 +141,25 @@ TEST_F(PickledFilesTest, AKeyThatAFileHasTwiceIsDamage) {
   ASSERT_THAT(source, IsOk());
   EXPECT_THAT((*source)->index().CheckDeliverable("['a.b']"), FailsWith(ErrorKind::kBadMetadata));
   EXPECT_THAT((*source)->index().CheckDeliverable("['a']['b']"), IsOk());
+}
+
+// As FSDP2 has the weights that it gathers in float8.
+TEST_F(PickledFilesTest, AWeightToCastToFloat8IsTheWeight) {
+  constexpr std::array<std::int64_t, 2> kRows = {3, 2};
+  for (std::size_t rank = 0; rank < kRows.size(); ++rank) {
+    Write("model_world_size_2_rank_" + std::to_string(rank) + ".pt", [&](PickledFile& file) {
+      file.pickle().BeginDict().Text("w");
+      file.RowsToCastToFloat8(5, kRows[rank], static_cast<std::int64_t>(rank));
+      file.pickle().EndDict();
+    });
+  }
+  const auto source = OpenSource(*storage_, "/c");
+  ASSERT_THAT(source, IsOk());
+  EXPECT_THAT(ValidateIndex(**source), IsEmpty());
+  const CheckpointIndex& index = (*source)->index();
+  ASSERT_THAT(index.tensors(), SizeIs(1));
+  EXPECT_EQ(index.tensors()[0].shape, (Dims{5, 2}));
+  EXPECT_THAT(index.chunks(index.tensors()[0]), SizeIs(2));
 }
 
 // Whose model has the shards of each rank, of a tensor of five rows.

@@ -1,6 +1,7 @@
-"""Makes an HDF5 file of texts and an enumeration: hdf5_texts.py FILE [key]. Prints key -> hex of the bytes that h5py reads.
+"""Makes an HDF5 file of texts and an enumeration: hdf5_texts.py FILE [key | chunks [LIBVER]]. Prints key -> hex of the bytes that h5py reads.
 
-    key   the file has one data set instead, whose name is not UTF-8
+    key      the file has one data set instead, whose name is not UTF-8
+    chunks   data sets of texts in chunks, and some that were never written, instead: key -> the texts, in lists
 """
 import json
 import sys
@@ -25,7 +26,46 @@ def add_attribute(group, name, kind, content):
     attribute.write(np.frombuffer(content, dtype=f"S{len(content)}").reshape(()), mtype=kind)
 
 
+# Of a data set of 5 texts.
+CHUNKS = {"plain": {"chunks": True}, "gzip": {"chunks": True, "compression": "gzip"}, "pairs": {"chunks": (2,), "compression": "gzip", "shuffle": True},
+          "lzf": {"chunks": (3,), "compression": "lzf"}, "may_grow": {"chunks": (4,), "maxshape": (9,), "compression": "gzip"}}
+
+
+def fill_chunks(file):
+    texts = ["alpha", "", "\u00e9", "a" * 9000, "e f"]
+    padded = np.dtype("S9000")
+    forms = {"long": (h5py.string_dtype(), lambda rows: np.array(rows, object)), "fixed": (padded, lambda rows: np.char.encode(rows, "utf-8").astype(padded))}
+    for kind, (dtype, array) in forms.items():
+        group = file.create_group(kind)
+        for name, options in CHUNKS.items():
+            group.create_dataset(name, data=array(texts), dtype=dtype, **options)
+        rows = array([texts[:3], texts[2:]])
+        group.create_dataset("rows", data=rows, dtype=dtype, chunks=(1, 2), compression="gzip")
+        group.create_dataset("corner", data=rows, dtype=dtype, chunks=(4, 4), maxshape=(4, 4))
+        group.create_dataset("none", shape=(0,), dtype=dtype, chunks=(4,), maxshape=(8,))
+        group.create_dataset("never", shape=(3,), dtype=dtype)
+        group.create_dataset("partly", shape=(7,), dtype=dtype, chunks=(2,))[2] = b"one"
+        group.create_dataset("filled", shape=(3,), dtype=dtype, fillvalue="some")
+    file["fixed"].create_dataset("summed", data=array(texts), dtype=padded, chunks=(2,), fletcher32=True)
+    file["w"] = np.arange(4, dtype="f4")
+
+
+def in_lists(value):
+    return [in_lists(item) for item in value] if isinstance(value, list) else value.decode()
+
+
+def make_chunks(path, libver=None):
+    with h5py.File(path, "w", libver=libver) as file:
+        fill_chunks(file)
+    with h5py.File(path) as file:
+        sets = {f"{kind}/{name}": item for kind in ("long", "fixed") for name, item in file[kind].items()}
+        print(json.dumps({key: in_lists(item[()].tolist()) for key, item in sets.items()}))
+
+
 def main():
+    if sys.argv[2:3] == ["chunks"]:
+        make_chunks(sys.argv[1], *sys.argv[3:])
+        return
     with h5py.File(sys.argv[1], "w") as file:
         if sys.argv[2:] == ["key"]:
             file.create_dataset(b"w\xff", data=np.arange(4, dtype="f4"))

@@ -5,6 +5,7 @@ import json
 import pathlib
 import sys
 import tempfile
+import types
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
@@ -54,6 +55,32 @@ class Packed(torch.Tensor):
         return Packed(args[0].codes, args[0].scale)  # detach, clone, view: all that a save asks for
 
 
+class WeightWithDynamicFloat8CastTensor(torch.Tensor):
+    """Pickled as torchao's class of this name, without torchao: FSDP2 casts it to float8 when it gathers it. The weight is `_tensor`."""
+
+    __module__ = "torchao.float8.fsdp_utils"
+
+    @staticmethod
+    def __new__(cls, tensor):
+        return torch.Tensor._make_wrapper_subclass(cls, tensor.shape, strides=tensor.stride(), dtype=tensor.dtype)
+
+    def __init__(self, tensor):
+        self._tensor, self._linear_mm_config, self._dtype, self._precomputed_scale = tensor, None, torch.float8_e4m3fn, None
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.is_pinned.default:
+            return False
+        return cls(function(args[0]._tensor, *args[1:], **(kwargs or {})))
+
+
+def offer_torchao():
+    """So that pickle finds the class where torchao has it."""
+    for name in ("torchao", "torchao.float8", WeightWithDynamicFloat8CastTensor.__module__):
+        sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].WeightWithDynamicFloat8CastTensor = WeightWithDynamicFloat8CastTensor
+
+
 def on_rank(rank, folder, store):
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     mesh = init_device_mesh("cpu", (2,))
@@ -70,6 +97,9 @@ def write(folder, store):
     mesh = init_device_mesh("cpu", (1,))
     torch.save({"w": distribute_tensor(WHOLE, mesh, [Shard(0)]),
                 "p": torch.nn.Parameter(distribute_tensor(WHOLE + 1, mesh, [Replicate()]))}, folder / "one_rank.pt")
+    offer_torchao()
+    torch.save({"w": WeightWithDynamicFloat8CastTensor(WHOLE),
+                "d": DTensor.from_local(WeightWithDynamicFloat8CastTensor(WHOLE + 1), mesh, [Shard(0)])}, folder / "float8.pt")
     torch.distributed.destroy_process_group()
     sparse = WHOLE.to_sparse()
     torch.save({"s": sparse, "w": WHOLE}, folder / "sparse.pt")
@@ -80,6 +110,7 @@ def write(folder, store):
     packed = Packed(torch.arange(12, dtype=torch.int8).reshape(3, 4), torch.ones(3))
     torch.save({"packed": packed, "w": WHOLE}, folder / "packed.pt")
     torch.distributed.checkpoint.save({"packed": packed, "w": WHOLE}, checkpoint_id=str(folder / "packed"))
+    torch.distributed.checkpoint.save({"w": WeightWithDynamicFloat8CastTensor(WHOLE)}, checkpoint_id=str(folder / "float8"))
     module = torch.nn.Linear(4, 3)
     torch.jit.script(module).save(str(folder / "script.pt"))
     torch.export.save(torch.export.export(module, (WHOLE,)), str(folder / "program.pt2"))

@@ -185,10 +185,10 @@ TEST_F(HfTrainTest, SaysWhatALoadIsThatHoldsNoRun) {
       {"/hf/llama-tied-fp32/ckpt/model.safetensors",
        "found safetensors: the checkpoint stores no training run", "--set finetune=true"}};
   for (const Case& one : cases) {
-    EvaluateOptions options;
+    TrainOptions options;
     options.run.load = goldens + one.source;
-    options.run.set = {"seq_length=8", "data_path=" + Tokens()};
-    const Said said = Call(RunEvaluate, options);
+    options.run.set = {"seq_length=8", "train_iters=1", "data_path=" + Tokens()};
+    const Said said = Call(RunTrain, options);
     ASSERT_THAT(said.code, FailsWith(ErrorKind::kMissing)) << one.source;
     const std::string text = said.code.status().ToString();
     EXPECT_THAT(text, HasSubstr("there are weights, but no run to resume")) << one.source;

@@ -27,6 +27,8 @@ class SmallTool {
     run.add_option("--only", words, "Several");
     AddByteSize(run, "--size", size, "How large");
     AddOutputOptions(run, options_);
+    CLI::App& walk = *app_.add_subcommand("walk", "Walk it");
+    walk.add_option("--speed", speed, "How fast");
   }
   std::optional<ExitCode> Parse(const std::vector<std::string>& args) {
     return ParseArguments(app_, args, "", streams_);
@@ -37,6 +39,7 @@ class SmallTool {
   int number = 0;
   std::vector<std::string> words;
   std::uint64_t size = 0;
+  int speed = 0;
   StringOutput err;
 
  private:
@@ -72,6 +75,15 @@ TEST(CommandLineTest, RefusesEveryEmptyValueByName) {
     }
   }
   EXPECT_EQ(SmallTool().Parse({"run", "x", "--only", "p", ""}), ExitCode::kUsage);
+}
+
+// The word is no mistake of typing.
+TEST(CommandLineTest, NamesTheVerbsThatHaveAnOption) {
+  SmallTool tool;
+  EXPECT_EQ(tool.Parse({"walk", "--number", "3"}), ExitCode::kUsage);
+  EXPECT_THAT(tool.err.text(), HasSubstr("error: usage: unknown option \"--number\"\n"
+                                         "hint: it is an option of run\n"));
+  EXPECT_EQ(SmallTool().Parse({"walk", "--speed", "3"}), std::nullopt);
 }
 
 // The key of a tensor can be empty.

@@ -38,7 +38,7 @@ TEST_F(RunToolTest, MemoryThatRunsOutIsAnErrorAndADocument) {
   };
   EXPECT_EQ(RunTool(tool, {"digest", "--json"}, streams_), ExitCode::kFailed);
   EXPECT_THAT(err_.text(), StartsWith("error: system: out of memory"));
-  EXPECT_THAT(err_.text(), HasSubstr("hint: lower --memory-budget or --threads"));
+  EXPECT_THAT(err_.text(), HasSubstr("hint: a smaller memory budget or fewer threads need less"));
   EXPECT_THAT(out_.text(), HasSubstr("\"message\":\"out of memory\""));
 }
 

@@ -238,6 +238,29 @@ TEST(SettingsReaderTest, TakesAWordThatLooksLikeANumber) {
   }
 }
 
+TEST(SettingsReaderTest, RefusesWhatIsOfSomethingElseUnlessItChangesNothing) {
+  const Configuration given = {{"form", "flat"}, {"usual", "whole"}};
+  const Configuration settings = With(given, {{"stored", 3}});
+  SettingsReader reader(settings, &given);
+  reader.SetDefault("usual", "whole");
+  for (const char* name : {"form", "usual", "stored", "absent"}) {
+    reader.RefuseForeign(name, "is of other runs");
+  }
+  EXPECT_EQ(reader.Finish().ToString(), "usage: setting form is of other runs: found \"flat\"");
+  EXPECT_FALSE(reader.effective().contains("stored"));
+}
+
+// What it is of may be what the wrong setting was to say.
+TEST(SettingsReaderTest, SaysOnlyWhatIsWrongWhereThatMayBeWhyASettingIsNotRead) {
+  const Configuration settings = {{"kind", "gguf"}, {"form", "flat"}};
+  SettingsReader reader(settings);
+  reader.Word<int>("kind", {{"hf", 0}});
+  reader.RefuseForeign("form", "is of other kinds");
+  const Status problems = reader.Finish();
+  ASSERT_THAT(problems, FailsWith(ErrorKind::kUsage));
+  EXPECT_EQ(problems.problems().size(), 1U) << problems.ToString();
+}
+
 Configuration Yarn() {
   return With(Tiny(), {{"rope_scaling_type", "yarn"}, {"original_max_position_embeddings", 64}});
 }

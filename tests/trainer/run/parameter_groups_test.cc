@@ -50,8 +50,9 @@ class ParameterGroupsTest : public ::testing::TestWithParam<const char*> {
   Status Load(const TrainingState& state, const layout::Configuration& settings = {}) {
     auto sessions = SmallSessions::Create(*storage_, With(TinySettings(), settings), 1);
     CKPT_RETURN_IF_ERROR(sessions.status());
-    return sessions->Run(
-        [&](RankSession& session, HostGroup&) { return LoadState(state, session.trainer()); });
+    return sessions->Run([&](RankSession& session, HostGroup&) {
+      return LoadState(state, session.trainer(), /*progress=*/nullptr);
+    });
   }
 
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();

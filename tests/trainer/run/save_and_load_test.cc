@@ -486,11 +486,27 @@ TEST_F(SaveAndLoadTest, WithoutMomentsTheNumberOfUpdatesIsLoaded) {
   auto sessions = SmallSessions::Create(*storage_, TinySettings(), 1);
   ASSERT_THAT(sessions, IsOk());
   EXPECT_THAT(sessions->Run([&](RankSession& session, HostGroup&) -> Status {
-    CKPT_RETURN_IF_ERROR(LoadState(*state, session.trainer()));
+    CKPT_RETURN_IF_ERROR(LoadState(*state, session.trainer(), /*progress=*/nullptr));
     EXPECT_EQ(session.trainer().optimizer().steps(), 3);
     return OkStatus();
   }),
               IsOk());
+}
+
+// ckpt-convert has options for it, and a run that saves has not.
+TEST_F(SaveAndLoadTest, LayersOfWhichSomeAreFrozenAreToldTheFormatThatHoldsThem) {
+  auto sessions = SmallSessions::Create(*storage_,
+                                        With(TinySettings(), {{"num_layers", 2},
+                                                              {"frozen", "decoder.layers.0.*"},
+                                                              {"save", kSaveRoot.string()},
+                                                              {"save_format", "torch_dist"}}),
+                                        1);
+  ASSERT_THAT(sessions, IsOk());
+  const Status refused =
+      sessions->Run([](RankSession& session, HostGroup&) { return SaveState(session, 1, 1); });
+  ASSERT_THAT(refused, FailsWith(ErrorKind::kMissing));
+  EXPECT_EQ(refused.first().hint,
+            "set save_format=fsdp_dtensor, which stores what is frozen by itself");
 }
 
 }  // namespace

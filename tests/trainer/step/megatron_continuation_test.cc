@@ -192,7 +192,7 @@ Status GoOn(const TrainConfig& config, const TrainingState& state, const Recorde
     CKPT_ASSIGN_OR_RETURN(
         const auto trainer,
         RankTrainer::Create(config, world, {.device = device.get(), .ops = ops.get()}));
-    CKPT_RETURN_IF_ERROR(train::LoadState(state, *trainer));
+    CKPT_RETURN_IF_ERROR(train::LoadState(state, *trainer, /*progress=*/nullptr));
     CKPT_RETURN_IF_ERROR(Collect(*trainer, whole));
     for (const RecordedStep& step : recorded.steps) {
       CKPT_ASSIGN_OR_RETURN(const StepReport report, trainer->Step(BatchesOf(step, world)));

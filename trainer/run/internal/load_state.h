@@ -17,12 +17,11 @@ Status LoadWeights(const ModelSource& model, std::uint64_t budget_bytes,
                    trainer::RankTrainer& trainer, ProgressSink& progress);
 
 // Reads the rows that this rank owns of weights and buffers and, if the state has them, of moments;
-// and the number of updates.
+// and the number of updates. Adds their bytes to `progress`, unless it is null.
 //
 // Errors: those of CheckFits and WeightReader; kUnsupported (the state belongs to another
 // optimizer, or its parameter groups say what the trainer does not do).
-Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer,
-                 ProgressSink* progress = nullptr);
+Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer, ProgressSink* progress);
 
 }  // namespace ckpt::train
 

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "converters/config/hf_config.h"
-#include "converters/verbs/training_state.h"
 #include "core/manifest/read_manifest.h"
 #include "core/manifest/verify_manifest.h"
 #include "formats/megatron/root.h"
@@ -75,34 +74,43 @@ Status NoRun(Storage& storage, const ModelSource& source, const Status& lack) {
                           : std::string("--set finetune=true takes only the weights"));
 }
 
-}  // namespace
+// An error about a part of a run would name the entry that is missing.
+bool IsLackOfRun(const Status& status) {
+  return status.kind() == ErrorKind::kMissing && status.first().tensor.empty();
+}
 
-Result<StatePtr> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only) {
-  OpenModelOptions options;
-  options.with_vocabulary_padding = true;
+Result<StatePtr> OpenWeights(Storage& storage, const Path& checkpoint,
+                             const OpenModelOptions& options) {
   TrainingState state;
-  if (weights_only) {
-    CKPT_ASSIGN_OR_RETURN(state.weights, OpenModel(storage, checkpoint, options));
-    CKPT_ASSIGN_OR_RETURN(state.args, ReadRunArgs(*state.weights.checkpoint));
-  } else {
-    Result<TrainingState> run = OpenTrainingState(storage, checkpoint, options);
-    // The error names the entry that is missing.
-    const bool has_none = !run.ok() && run.status().kind() == ErrorKind::kMissing &&
-                          run.status().first().tensor.empty();
-    if (has_none) {
-      const Result<ModelSource> weights = OpenModel(storage, checkpoint, options);
-      if (weights.ok()) return NoRun(storage, *weights, run.status());
-    }
-    CKPT_ASSIGN_OR_RETURN(state, std::move(run));
-  }
+  CKPT_ASSIGN_OR_RETURN(state.weights, OpenModel(storage, checkpoint, options));
+  CKPT_ASSIGN_OR_RETURN(state.args, ReadRunArgs(*state.weights.checkpoint));
   return std::make_shared<const TrainingState>(std::move(state));
 }
 
-Result<StatePtr> OpenNewestRun(Storage& storage, const Path& root, bool weights_only) {
+}  // namespace
+
+Result<StatePtr> OpenStoredRun(Storage& storage, const Path& checkpoint, LoadedPart part) {
+  OpenModelOptions options;
+  options.with_vocabulary_padding = true;
+  if (part == LoadedPart::kWeights) return OpenWeights(storage, checkpoint, options);
+  Result<TrainingState> run = OpenTrainingState(storage, checkpoint, options);
+  if (!run.ok() && IsLackOfRun(run.status())) {
+    Result<StatePtr> weights = OpenWeights(storage, checkpoint, options);
+    if (part == LoadedPart::kRunOrWeights) return weights;
+    if (weights.ok()) return NoRun(storage, (*weights)->weights, run.status());
+  }
+  if (!run.ok()) return std::move(run).status();
+  return std::make_shared<const TrainingState>(*std::move(run));
+}
+
+// Every run has parameters that it updates.
+bool IsWholeRun(const TrainingState& state) { return state.updated.checkpoint != nullptr; }
+
+Result<StatePtr> OpenNewestRun(Storage& storage, const Path& root, LoadedPart part) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<Path> candidates, ListCandidates(storage, root));
   Status refused;
   for (const Path& candidate : candidates) {
-    Result<StatePtr> state = OpenStoredRun(storage, candidate, weights_only);
+    Result<StatePtr> state = OpenStoredRun(storage, candidate, part);
     if (state.ok() || IsOfSystem(state.status().kind())) return state;
     refused.Add(std::move(state).status().While(GoingOnFrom(candidate)));
   }

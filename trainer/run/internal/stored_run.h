@@ -2,9 +2,11 @@
 #ifndef CKPT_TRAINER_RUN_INTERNAL_STORED_RUN_H_
 #define CKPT_TRAINER_RUN_INTERNAL_STORED_RUN_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "converters/verbs/training_state.h"
 #include "core/base/result.h"
 #include "core/checkpoint/index.h"
 #include "core/io/storage.h"
@@ -26,14 +28,24 @@ Result<std::vector<Path>> ListCandidates(Storage& storage, const Path& root);
 Status CheckStoredBytes(Storage& storage, const Path& checkpoint, const Manifest& manifest,
                         const CheckpointIndex* index, int part, int parts);
 
-// The training state in a checkpoint of ckptkit or of Megatron-FSDP, with all its rows.
-// `weights_only`: the rest of the state is not read.
-Result<StatePtr> OpenStoredRun(Storage& storage, const Path& checkpoint, bool weights_only);
+// What is read of a checkpoint.
+enum class LoadedPart : std::uint8_t {
+  kRun,           // the whole state
+  kWeights,       // only weights and arguments, whatever else there is
+  kRunOrWeights,  // the whole state; where no run is stored, as kWeights
+};
+
+// The training state in a checkpoint, with all its rows. Errors: those of OpenTrainingState or
+// OpenModel; kMissing (there are weights, but no run).
+Result<StatePtr> OpenStoredRun(Storage& storage, const Path& checkpoint, LoadedPart part);
+
+// Whether more was read than kWeights reads.
+[[nodiscard]] bool IsWholeRun(const TrainingState& state);
 
 // The state in the newest candidate below `root` that can be opened, before its bytes are checked;
 // null if there is no candidate. Errors: those of OpenStoredRun, either for every candidate, or for
 // one that shows a problem of the system that others would show too (IsOfSystem).
-Result<StatePtr> OpenNewestRun(Storage& storage, const Path& root, bool weights_only);
+Result<StatePtr> OpenNewestRun(Storage& storage, const Path& root, LoadedPart part);
 
 // A run may save into an empty folder, or into one whose newest iteration it resumes. Otherwise it
 // would replace another run's iterations one by one, and retention would remove the rest.
