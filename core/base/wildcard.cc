@@ -24,14 +24,7 @@ std::vector<std::string> SplitAtStars(std::string_view pattern) {
   return parts;
 }
 
-std::size_t CountStars(std::string_view pattern) {
-  std::size_t stars = 0;
-  for (std::size_t i = 0; i < pattern.size(); ++i) {
-    if (pattern[i] == '*') ++stars;
-    if (pattern[i] == '\\') ++i;
-  }
-  return stars;
-}
+std::size_t CountStars(std::string_view pattern) { return SplitAtStars(pattern).size() - 1; }
 
 // `text` with a `\` before each of these characters.
 std::string Escape(std::string_view text, std::string_view characters) {

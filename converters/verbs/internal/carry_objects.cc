@@ -223,9 +223,9 @@ void KeepPaths(const Format& target, const OpenModelOptions& options, PreparedCo
   for (const ObjectEntry& object : model.source().index().objects()) {
     if (const auto key = KeyInTarget(options, object.key)) keep(object.key, *key);
   }
-  const bool as_texts = target.nested_keys == NestedKeys::kTexts;
-  const bool stay_apart = !as_texts || StayApartAsTexts(request.paths);
-  if (as_texts) {
+  bool stay_apart = true;
+  if (target.nested_keys == NestedKeys::kTexts) {
+    stay_apart = StayApartAsTexts(request.paths);
     for (auto& [key, path] : request.paths) path = WithTextKeys(std::move(path));
   }
   if (stay_apart && MakeOneObject(request.paths)) return;
