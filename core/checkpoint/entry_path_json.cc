@@ -16,6 +16,25 @@ constexpr std::string_view kAttribute = "attribute";
 
 bool IsJsonText(const std::string* text) { return text == nullptr || IsUtf8(*text); }
 
+void WriteConstant(ConstantKey key, JsonWriter& json) {
+  if (key == ConstantKey::kNone) {
+    json.Null();
+  } else {
+    json.Bool(key == ConstantKey::kTrue);
+  }
+}
+
+// Of a key that is no text.
+Result<PathStep> ReadKey(const JsonCursor& json) {
+  if (json.is_null()) return PathStep(ConstantKey::kNone);
+  if (json.kind() == JsonKind::kBool) {
+    CKPT_ASSIGN_OR_RETURN(const bool is_true, json.Bool());
+    return PathStep(is_true ? ConstantKey::kTrue : ConstantKey::kFalse);
+  }
+  CKPT_ASSIGN_OR_RETURN(const std::int64_t number, json.Int64());
+  return PathStep(NumberKey{number});
+}
+
 }  // namespace
 
 bool HasJson(const EntryPath& path) {
@@ -33,6 +52,10 @@ void WriteEntryPath(const EntryPath& path, JsonWriter& json) {
       json.Text(*text);
     } else if (const auto* const key = std::get_if<NumberKey>(&step)) {
       json.BeginObject().Key(kKey).Int(key->number).End();
+    } else if (const auto* const constant = std::get_if<ConstantKey>(&step)) {
+      json.BeginObject().Key(kKey);
+      WriteConstant(*constant, json);
+      json.End();
     } else if (const auto* const attribute = std::get_if<AttributeName>(&step)) {
       json.BeginObject().Key(kAttribute).Text(attribute->name).End();
     } else {
@@ -67,8 +90,7 @@ Result<EntryPath> ReadEntryPath(const JsonCursor& json) {
         continue;
       }
       CKPT_ASSIGN_OR_RETURN(const JsonCursor key, step.At(kKey));
-      CKPT_ASSIGN_OR_RETURN(const std::int64_t number, key.Int64());
-      path.emplace_back(NumberKey{number});
+      CKPT_ASSIGN_OR_RETURN(path.emplace_back(), ReadKey(key));
     } else {
       CKPT_ASSIGN_OR_RETURN(const std::int64_t position, step.Int64());
       path.emplace_back(position);

@@ -14,8 +14,8 @@ namespace ckpt {
 // Whether its keys can be written: JSON is UTF-8.
 [[nodiscard]] bool HasJson(const EntryPath& path);
 
-// ["optim", {"key": 7}, 0]: a key of a mapping is a text, or an integer in an object, and an
-// integer alone is a position in a list. REQUIRES: HasJson.
+// ["optim", {"key": 7}, 0]: a key of a mapping is a text, or an integer, a boolean or null in an
+// object, and an integer alone is a position in a list. REQUIRES: HasJson.
 void WriteEntryPath(const EntryPath& path, JsonWriter& json);
 [[nodiscard]] std::string FormatEntryPath(const EntryPath& path);
 

@@ -29,9 +29,21 @@ bool FitBeside(const EntryPath& a, const EntryPath& b) {
   return of_a != a.end() && of_b != b.end() && IsKey(*of_a) == IsKey(*of_b);
 }
 
+// As Python's str.
 struct TextOfStep {
   std::string operator()(const std::string& key) const { return key; }
   std::string operator()(const NumberKey& key) const { return std::to_string(key.number); }
+  std::string operator()(ConstantKey key) const {
+    switch (key) {
+      case ConstantKey::kNone:
+        return "None";
+      case ConstantKey::kFalse:
+        return "False";
+      case ConstantKey::kTrue:
+        return "True";
+    }
+    return {};
+  }
   std::string operator()(const AttributeName& attribute) const { return attribute.name; }
   std::string operator()(std::int64_t position) const { return std::to_string(position); }
 };
@@ -40,7 +52,9 @@ struct TextOfStep {
 
 EntryPath WithTextKeys(EntryPath path) {
   for (PathStep& step : path) {
-    if (const auto* const key = std::get_if<NumberKey>(&step)) step = std::to_string(key->number);
+    const bool is_other_key =
+        std::holds_alternative<NumberKey>(step) || std::holds_alternative<ConstantKey>(step);
+    if (is_other_key) step = std::visit(TextOfStep{}, step);
   }
   return path;
 }

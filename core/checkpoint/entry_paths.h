@@ -18,6 +18,9 @@ struct NumberKey {
   friend auto operator<=>(const NumberKey&, const NumberKey&) = default;
 };
 
+// A key of a mapping that is one of Python's constants.
+enum class ConstantKey : std::uint8_t { kNone, kFalse, kTrue };
+
 // What Python keeps beside the values of a mapping: `_metadata` of a module's state_dict().
 struct AttributeName {
   std::string name;
@@ -25,9 +28,9 @@ struct AttributeName {
   friend auto operator<=>(const AttributeName&, const AttributeName&) = default;
 };
 
-// One step into nested containers: a key of a mapping, an integer or else as Python's str, an
-// attribute of it, or a position in a list.
-using PathStep = std::variant<std::string, NumberKey, AttributeName, std::int64_t>;
+// One step into nested containers: a key of a mapping, an integer, a constant or else as Python's
+// str, an attribute of it, or a position in a list.
+using PathStep = std::variant<std::string, NumberKey, ConstantKey, AttributeName, std::int64_t>;
 using EntryPath = std::vector<PathStep>;
 // By the keys of tensors and objects.
 using EntryPaths = std::map<std::string, EntryPath>;
@@ -39,7 +42,8 @@ using EntryPaths = std::map<std::string, EntryPath>;
 [[nodiscard]] std::string JoinSteps(const EntryPath& path);
 
 // Whether the places stay apart where keys are texts: no two mappings, such as those under 0 and
-// "0", become one, and each key is JoinSteps of its path, by which torch looks for the entry.
+// "0" or True and "True", become one, and each key is JoinSteps of its path, by which torch looks
+// for the entry.
 [[nodiscard]] bool StayApartAsTexts(const EntryPaths& paths);
 
 // Whether a loader can make it: a key of the outermost mapping, and no position that was made to

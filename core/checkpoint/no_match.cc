@@ -12,8 +12,7 @@ Status NoKeyMatches(std::string_view option, std::string_view pattern,
   const std::string nearest = NearestMatch(pattern, keys);
   return Error(ErrorKind::kUsage, fmt::format("{} matches no key", option))
       .Actual(Quote(pattern))
-      .Hint(nearest.empty() ? "ckpt-inspect tensors PATH lists the keys"
-                            : "did you mean " + Quote(nearest) + "?");
+      .Hint(nearest.empty() ? std::string(kListKeys) : "did you mean " + Quote(nearest) + "?");
 }
 
 std::vector<std::string> KeysOfEntries(const CheckpointIndex& index) {

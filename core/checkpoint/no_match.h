@@ -13,8 +13,11 @@
 
 namespace ckpt {
 
-// kUsage. `option` names the pattern as the user gave it ("--drop"); the hint names the nearest of
-// `keys`.
+// The hint where no key is near.
+inline constexpr std::string_view kListKeys = "a list of the checkpoint's keys shows what there is";
+
+// kUsage. `option` is what the caller calls the pattern; the hint names the nearest of `keys`, or
+// is kListKeys.
 [[nodiscard]] Status NoKeyMatches(std::string_view option, std::string_view pattern,
                                   std::span<const std::string> keys);
 

@@ -29,16 +29,19 @@ Result<Path> JoinInside(const Path& directory, std::string_view name) {
   return directory / Path(std::string(name));
 }
 
+Path WithoutTrailingSlash(const Path& path) {
+  Path clean = path;
+  while (clean.has_parent_path() && (clean.filename().empty() || clean.filename() == ".")) {
+    clean = clean.parent_path();
+  }
+  return clean;
+}
+
 Path CanonicalPath(const Path& path) {
   boost::system::error_code error;
-  Path canonical = boost::filesystem::weakly_canonical(path, error);
-  if (error) canonical = boost::filesystem::absolute(path).lexically_normal();
-  // "a/" and "a/." mean "a".
-  while (canonical.has_parent_path() &&
-         (canonical.filename() == "." || canonical.filename().empty())) {
-    canonical = canonical.parent_path();
-  }
-  return canonical;
+  const Path canonical = boost::filesystem::weakly_canonical(path, error);
+  if (!error) return WithoutTrailingSlash(canonical);
+  return WithoutTrailingSlash(boost::filesystem::absolute(path).lexically_normal());
 }
 
 bool IsWithin(const Path& path, const Path& directory) {

@@ -19,6 +19,10 @@ using Path = boost::filesystem::path;
 // followed; a name cannot leave the directory by itself.
 Result<Path> JoinInside(const Path& directory, std::string_view name);
 
+// "out/" and "out/." as "out". Nothing else is normalised: "link/../out" lies where the system
+// finds it, not beside the link.
+[[nodiscard]] Path WithoutTrailingSlash(const Path& path);
+
 // The absolute path with links, "." and ".." resolved as far as it exists. The rest is taken as
 // written.
 [[nodiscard]] Path CanonicalPath(const Path& path);

@@ -23,20 +23,11 @@ Status SyncTree(Storage& storage, const Path& directory) {
   return storage.SyncDirectory(directory);
 }
 
-// "out/" and "out" are the same target; with a trailing slash the staging directory would lie
-// inside it. Nothing else is normalised: "link/../out" lies where the system finds it, not beside
-// the link.
-Result<Path> WithoutTrailingSlash(const Path& target) {
-  Path clean = target;
-  while (clean.has_parent_path() && (clean.filename().empty() || clean.filename() == ".")) {
-    clean = clean.parent_path();
-  }
-  const Path name = clean.filename();
-  if (name.empty() || name == "." || name == ".." || name == "/") {
-    return Error(ErrorKind::kUsage, "the target is not a name of a directory")
-        .Actual(target.string());
-  }
-  return clean;
+Status CheckNamesDirectory(const Path& target) {
+  const Path name = target.filename();
+  if (!name.empty() && name != "." && name != ".." && name != "/") return OkStatus();
+  return Error(ErrorKind::kUsage, "the target is not a name of a directory")
+      .Actual(target.string());
 }
 
 Status CheckSameBytes(Storage& storage, const Path& ours, const Path& theirs) {
@@ -74,7 +65,8 @@ Status CheckReplaceable(Storage& storage, const Path& target,
 
 Result<StagedDirectory> StagedDirectory::Open(Storage& storage, const Path& target,
                                               Options options) {
-  CKPT_ASSIGN_OR_RETURN(const Path clean, WithoutTrailingSlash(target));
+  const Path clean = WithoutTrailingSlash(target);
+  CKPT_RETURN_IF_ERROR(CheckNamesDirectory(clean));
   StagedDirectory staged(storage, clean, StagingOf(clean), std::move(options));
   CKPT_RETURN_IF_ERROR(staged.options_.publishes_one_file ? staged.CheckTargetFile().status()
                                                           : staged.LockTarget().status());

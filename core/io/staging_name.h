@@ -13,8 +13,9 @@ namespace ckpt {
 // not give this suffix to files of their own.
 inline constexpr std::string_view kStagingSuffix = ".ckptkit-partial";
 
+// Beside the target: behind a trailing slash the name would lie inside it.
 inline Path StagingOf(const Path& target) {
-  return {target.string() + std::string(kStagingSuffix)};
+  return {WithoutTrailingSlash(target).string() + std::string(kStagingSuffix)};
 }
 
 }  // namespace ckpt

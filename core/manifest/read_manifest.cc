@@ -9,8 +9,6 @@
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kHowToRepair =
-    "ckpt-inspect repair PATH -o DST writes a copy of the checkpoint that contains it again";
 constexpr std::string_view kNothingRepairs =
     "nothing else can prove or repair the files: take ckptkit.json from another copy of the "
     "checkpoint, or remove the ckptkit-parity files and continue without proof";
@@ -51,7 +49,7 @@ Result<std::optional<Problem>> CompareCopy(Storage& storage, const Path& directo
   if (!copy.ok()) lost = std::move(copy).status();
   if (copy.ok() && !*copy) lost = Missing(directory, kManifestCopyName);
   Problem problem = lost.first();
-  problem.hint = kHowToRepair;
+  problem.hint = kRepairManifest;
   return std::optional(std::move(problem));
 }
 
@@ -62,7 +60,7 @@ Result<std::optional<StoredManifest>> FromCopy(Storage& storage, const Path& dir
   if (!copy.ok() && IsOfSystem(copy.status().kind())) return copy;
   if (copy.ok() && *copy) {
     (*copy)->lost = why.first();
-    (*copy)->lost->hint = kHowToRepair;
+    (*copy)->lost->hint = kRepairManifest;
     return copy;
   }
   if (!copy.ok()) why.Add(std::move(copy).status());

@@ -5,12 +5,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "core/base/result.h"
 #include "core/io/storage.h"
 #include "core/manifest/manifest.h"
 
 namespace ckpt {
+
+// The hint where the manifest is intact in one of its two places alone.
+inline constexpr std::string_view kRepairManifest =
+    "a repaired copy of the checkpoint contains it again";
 
 // The directory that holds the manifest: `checkpoint` itself, or its parent if it is a file.
 // Errors: kIo.

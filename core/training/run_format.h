@@ -23,10 +23,10 @@
 
 namespace ckpt {
 
-// The hint where an optimizer is not understood.
+// The hint where an optimizer is not understood. Like every hint of core, it names no tool: tools
+// put it in their own words.
 inline constexpr std::string_view kTakeWeightsAlone =
-    "ckpt-convert --weights-only leaves the optimizer out, ckpt-train --set finetune=true takes "
-    "the weights alone";
+    "the weights can be taken alone, without the optimizer";
 
 struct RunRequest {
   std::vector<TargetTensor> tensors = {};
@@ -37,7 +37,9 @@ struct RunRequest {
   TrainingRun run = {};
   // What else lies beside it, under the format's keys (RunFormat::carries_objects).
   std::vector<PickledEntry> carried = {};
-  EntryPaths carried_paths = {};  // where it stood in the nested object; others as `path_of` says
+  // Where it stood in the nested object; others as `path_of` says. They make one object
+  // (MakeOneObject), also if the format's keys are texts (StayApartAsTexts).
+  EntryPaths carried_paths = {};
   std::vector<WriteCopy> side_files = {};  // named relative to the repository they come from
   std::vector<EmptyObjects> objects = {};  // of the tensors' naming
   ChosenForms forms = {};                  // of the format's

@@ -30,7 +30,7 @@ NATIVE = {"fsdp_dtensor": "model.module.", "torch_dist": "optimizer.state.param.
 LIKE = {"hdf5, of fsdp_dtensor": "fsdp_dtensor", "torch_save, of fsdp_dtensor": "fsdp_dtensor",
         "hdf5, of torch_dist": "torch_dist", "torch_save, of torch_dist": "torch_dist"}
 FORMS = {form.name: form for form in matrix_test.FORMS}
-NUM_MOMENTS, NUM_WEIGHTS = 4, 2
+NUM_MOMENTS, NUM_WEIGHTS = 2, 1
 ITEM_BYTES = 4  # all state is float32
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Every option that a hint of the sources names belongs to the tool that may print it, and settings take the words of the guides.
+"""Every option that a hint of the sources names belongs to the tool that may print it, core names neither options nor tools, and settings take
+the words of the guides.
 
     hints_test.py --bin DIR
 
@@ -37,6 +38,16 @@ def hints():
                 yield path.relative_to(ROOT), "".join(literal[1:-1] for literal in re.findall(LITERAL, statement))
 
 
+# A text (raw ones first), a character or a comment.
+TOKEN = re.compile(rf"""R"\((.*?)\)"|({LITERAL})|'(?:[^'\\\n]|\\.)'|//[^\n]*""", re.S)
+
+
+def tool_words(code):
+    """Options and tools that the texts of a source name."""
+    words = re.compile(rf"{OPTION.pattern}|{'|'.join(TOOLS)}")
+    return [word for raw, literal in TOKEN.findall(code) for word in words.findall(raw or literal[1:-1])]
+
+
 def wrong_options(path, text, options):
     """[(option, tools that lack it)] of one hint."""
     folder = ["ckpt-train"] if path.parts[0] == "trainer" else [tool for tool in TOOLS if tool in path.parts]
@@ -71,6 +82,20 @@ class Hints(unittest.TestCase):
         self.assertEqual(wrong_options(tool, "ckpt-convert --overwrite does it", options), [])
         self.assertEqual(wrong_options(library, "srun --mpi=pmix does it", options), [])
         self.assertEqual(wrong_options(tool, "srun --mpi=pmix ckpt-convert --parity", options), [("--parity", ["ckpt-convert"])])
+
+
+class Core(unittest.TestCase):
+    def test_names_no_option_and_no_tool(self):
+        paths = sorted((ROOT / "core").rglob("*.[ch]*"))
+        self.assertGreater(len(paths), 100)
+        wrong = {str(path.relative_to(ROOT)): words for path in paths if (words := tool_words(path.read_text()))}
+        self.assertEqual(wrong, {})
+
+    def test_the_test_finds_a_wrong_one(self):
+        self.assertEqual(tool_words('.Hint("lower --threads")'), ["--threads"])
+        self.assertEqual(tool_words('if (c == \'"\') return "ckpt-inspect repair PATH";  // as "--json"'), ["ckpt-inspect"])
+        self.assertEqual(tool_words(r'f("https://x", R"({"a":")", "--json")'), ["--json"])
+        self.assertEqual(tool_words('"ckptkit-parity", "a -- b"'), [])
 
 
 SETTING = re.compile(r"setting (\w+) has an unknown value: expected (.*), found")

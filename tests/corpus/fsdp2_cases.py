@@ -75,7 +75,7 @@ for name, value in {"nan": float("nan"), "infinite": float("inf"), "negative": -
 add("step-other", "a parameter was updated more often than the others", {STEP: number(7.0)}, "unsupported", "updated unequally often")
 add("step-many", "a count of a million numbers", {STEP: tensor((1000, 1000))}, "bad_metadata", "a stored number does not have exactly one element", STEP)
 add("step-none", "a count of no number", {STEP: tensor((0,))}, "bad_metadata", "a stored number does not have exactly one element", STEP)
-add("step-text", "a count that is an object", {STEP: thing("2")}, "bad_metadata", "wrong JSON value", STEP)
+add("step-text", "a count that is an object", {STEP: thing("2")}, "bad_metadata", "how often a parameter was updated is no number", STEP)
 add("moment-missing", "a weight without a moment", {}, "missing", "no moment of the optimizer", f"optim.state.{NAME}.exp_avg", (f"optim.state.{NAME}.exp_avg",))
 add("moment-shape", "a moment of another shape", {f"optim.state.{NAME}.exp_avg": tensor((5,))}, "shape_mismatch", "")
 add("moment-of-nobody", "a moment of a weight that the model lacks",

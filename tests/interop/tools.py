@@ -87,14 +87,15 @@ class WarmPython:
 
     def __init__(self, environment):
         command = [PYTHONS[environment], "-W", "ignore", HERE / "warm_python.py", *WARM_MODULES[environment]]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        # Unbuffered: a script may end before its first line is read, and select() knows nothing of a second one in a buffer.
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+                                        env=os.environ | {"OMP_NUM_THREADS": "1"})
 
     def run(self, script, arguments, folder, timeout):
         """(exit code, standard output, standard error)"""
         with tempfile.NamedTemporaryFile("r") as output, tempfile.NamedTemporaryFile("r") as errors:
             call = json.dumps([str(script), arguments, str(folder), output.name, errors.name])
             self.process.stdin.write(f"{call}\n".encode())
-            self.process.stdin.flush()
             leader = int(self.process.stdout.readline())
             if not select.select([self.process.stdout], [], [], timeout)[0]:
                 os.killpg(leader, signal.SIGKILL)

@@ -35,7 +35,7 @@ namespace {
 constexpr std::uint64_t kBudgetBytes = 1 << 20;
 constexpr std::uint64_t kMaxFileBytes = 1 << 24;
 // Bits of metadata that the short set flips, about.
-constexpr std::size_t kShortFlips = 30'000;
+constexpr std::size_t kShortFlips = 10'000;
 
 // What a reader gets: everything that it could take for true.
 struct Reading {
@@ -440,7 +440,7 @@ TEST_P(BitFlipTest, InPayloadTouchesTheRightTensorAlone) {
   std::mt19937_64 rng(TestSeed(kDefaultSeed));
   const std::vector<Bit> bytes = Bytes(true);
   ASSERT_FALSE(bytes.empty());
-  const std::size_t flips = IsLongRun() ? 50'000 : 12'000 / GetParam().share;
+  const std::size_t flips = IsLongRun() ? 50'000 : 4'000 / GetParam().share;
   std::uint64_t unused = 0;
   for (std::size_t n = 0; n < flips; ++n) {
     Bit at = bytes[rng() % bytes.size()];

@@ -179,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(Flows, CrashStatesTest, ::testing::ValuesIn(Flows()),
 
 TEST_P(CrashStatesTest, LeaveTheOldOrTheNewCheckpointNeverAMixture) {
   Suite suite(fmt::format("crash states, {}", GetParam().name));
-  const std::size_t most = IsLongRun() ? 20'000 : 1'200;
+  const std::size_t most = IsLongRun() ? 20'000 : 400;
   Enumerate(ops_, 0, most / Share(), "first run", suite);
   NoteDistinct(suite);
 }
@@ -188,7 +188,7 @@ TEST_P(CrashStatesTest, LeaveTheOldOrTheNewCheckpointNeverAMixture) {
 TEST_P(CrashStatesTest, OfARunThatGoesOnAfterAKillAreTheSame) {
   Suite suite(fmt::format("crash states after a kill, {}", GetParam().name));
   replaces_parts_ = replaces_parts_ || GetParam().files > 0;  // those of the run that was killed
-  const std::size_t step = std::max<std::size_t>(ops_.size() / (IsLongRun() ? 40 : 6), 1);
+  const std::size_t step = std::max<std::size_t>(ops_.size() / (IsLongRun() ? 40 : 4), 1);
   for (std::size_t killed = 1; killed < ops_.size(); ++killed) {
     // Behind a step that changes names the most is at stake.
     const StorageOp::Kind kind = ops_[killed - 1].kind;
@@ -199,7 +199,7 @@ TEST_P(CrashStatesTest, OfARunThatGoesOnAfterAKillAreTheSame) {
     EXPECT_FALSE(Run(disk, Options()).ok());
     disk.StopAt(std::nullopt);
     EXPECT_THAT(Run(disk, RecoveryOptions()), IsOk());
-    Enumerate(disk.ops(), killed, (IsLongRun() ? 2'000 : 96) / Share(),
+    Enumerate(disk.ops(), killed, (IsLongRun() ? 2'000 : 48) / Share(),
               fmt::format("killed behind operation {}", killed), suite);
   }
   NoteDistinct(suite);
@@ -214,7 +214,8 @@ TEST_P(CrashStatesTest, AfterAFailedSyncNothingIsTakenForDurable) {
     EXPECT_FALSE(Run(disk, Options()).ok());
     disk.FailSync(std::nullopt);
     EXPECT_THAT(Run(disk, RecoveryOptions()), IsOk());
-    Enumerate(disk.ops(), disk.ops().size(), 64, fmt::format("sync {} failed", sync), suite);
+    Enumerate(disk.ops(), disk.ops().size(), IsLongRun() ? 64 : 24,
+              fmt::format("sync {} failed", sync), suite);
   }
 }
 

@@ -161,10 +161,10 @@ class ErrnoTest : public ::testing::Test {
       if (!status.ok()) suite.Fail(where + ": the next run fails: " + status.ToString());
       check(true, where + ", next run", suite);
     };
-    // Every call fails in one way; runs and workers make many, so half of them do.
+    // Every second call fails in one way; runs and workers make many, so every fifth does.
     const std::size_t ways = 2 * kFaults.size();
     const bool is_short = site.flow().run.empty() && site.flow().workers == 0;
-    FailEveryCall(name, begin, run, check_success, check_failure, is_short ? ways : 2 * ways);
+    FailEveryCall(name, begin, run, check_success, check_failure, is_short ? 2 * ways : 5 * ways);
   }
 
   // A verb of ckpt-inspect on checkpoints of these formats. An error of the system must never read

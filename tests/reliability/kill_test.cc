@@ -179,7 +179,7 @@ class KillTest : public ::testing::Test {
     if (IsLongRun()) {
       Kill(name, options, prepare, 400, 400);
     } else {
-      Kill(name, options, prepare, 14, 6);
+      Kill(name, options, prepare, 7, 3);
     }
   }
 

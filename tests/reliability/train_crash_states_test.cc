@@ -319,7 +319,7 @@ TEST_P(TrainCrashStatesTest, LeaveACheckpointThatIsWholeAndTheNewest) {
   Suite suite("trainer crash states, " + NameOf(GetParam()));
   const DiskImage start = Start();
   const Run run = Save(start, GetParam().flow.saves, GetParam());
-  Enumerate(start, run, 0, IsLongRun() ? 2'000 : 40, "first run", suite);
+  Enumerate(start, run, 0, IsLongRun() ? 2'000 : 16, "first run", suite);
   NoteDistinct(run, suite);
 }
 
@@ -327,13 +327,13 @@ TEST_P(TrainCrashStatesTest, OfARunThatGoesOnAfterAKillAreTheSame) {
   Suite suite("trainer crash states after a kill, " + NameOf(GetParam()));
   const DiskImage start = Start();
   const Run whole = Save(start, GetParam().flow.saves, GetParam());
-  const std::size_t step = std::max<std::size_t>(whole.ops.size() / (IsLongRun() ? 10 : 4), 1);
+  const std::size_t step = std::max<std::size_t>(whole.ops.size() / (IsLongRun() ? 10 : 2), 1);
   for (std::size_t killed = 1; killed < whole.ops.size(); ++killed) {
     // Behind a step that changes names the most is at stake.
     const StorageOp::Kind kind = whole.ops[killed - 1].kind;
     const bool moves = kind == StorageOp::Kind::kMove || kind == StorageOp::Kind::kExchange;
     if (killed % step != 0 && !moves) continue;
-    Enumerate(start, SaveKilled(start, GetParam(), killed), killed, IsLongRun() ? 40 : 8,
+    Enumerate(start, SaveKilled(start, GetParam(), killed), killed, IsLongRun() ? 40 : 4,
               fmt::format("killed behind operation {}", killed), suite);
   }
   NoteDistinct(whole, suite);

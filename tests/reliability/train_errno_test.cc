@@ -126,7 +126,7 @@ class TrainErrnoTest : public ::testing::TestWithParam<Case> {
     const auto& [form, fault, is_async] = GetParam();
     const std::size_t n = call + static_cast<std::size_t>(fault.code) + (is_sticky ? 1 : 0);
     // Other forms share most calls with the usual one.
-    return IsTried(n, *form.name == '\0' ? 3 : 31);
+    return IsTried(n, *form.name == '\0' ? 7 : 61);
   }
 
   Status Save(std::uint64_t state, const SyscallFault* fault, std::size_t* calls) {

@@ -147,7 +147,7 @@ TEST_P(TrainKillTest, EndsInTheStateOfTheRunThatNobodyKilled) {
   // At random steps of what it does to files, and after random times.
   const auto traced =
       RunAndKill(Train(dir() / "traced"), {.at_step = std::numeric_limits<int>::max()});
-  const std::uint64_t kills = IsLongRun() ? 500 : 60;
+  const std::uint64_t kills = IsLongRun() ? 500 : 24;
   int runs = 0;
   const Path root = dir() / "killed";
   while (suite.cases() < kills) {
@@ -219,7 +219,7 @@ TEST_F(KilledTraining, LeavesWeightsThatAreWhole) {
   ASSERT_THAT(expected, IsOk());
 
   const Path root = dir() / "killed";
-  const std::uint64_t kills = IsLongRun() ? 500 : 60;
+  const std::uint64_t kills = IsLongRun() ? 500 : 24;
   std::uint64_t runs = 0;
   std::size_t iterations = 0;
   for (; suite.cases() < kills; ++runs) {

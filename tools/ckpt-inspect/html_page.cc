@@ -19,6 +19,7 @@
 #include "tools/ckpt-inspect/internal/page_parts.h"
 #include "tools/ckpt-inspect/selection.h"
 #include "tools/ckpt-inspect/topology.h"
+#include "tools/cli/error_report.h"
 
 namespace ckpt::inspect {
 namespace {
@@ -159,7 +160,7 @@ void AddProblems(const Facts& facts, std::string& page) {
   if (problems.empty()) return;
   page += "<h2>Problems</h2>\n<ul>\n";
   for (std::size_t i = 0; i < std::min(problems.size(), kMaxProblems); ++i) {
-    page += "<li>" + HtmlOf(Describe(problems[i])) + "</li>\n";
+    page += "<li>" + HtmlOf(cli::DescribeProblem(problems[i])) + "</li>\n";
   }
   page += "</ul>\n";
   if (problems.size() > kMaxProblems) {

@@ -14,7 +14,7 @@ bool HasErrors(const std::vector<Problem>& problems) {
 void PrintProblemList(const std::vector<Problem>& problems, cli::Streams& streams) {
   for (const auto& [problem, tensors] : cli::Report(problems)) {
     streams.out.Write(problem.severity == Severity::kError ? "error: " : "warning: ");
-    streams.out.Write(Describe(problem) + "\n");
+    streams.out.Write(cli::DescribeProblem(problem) + "\n");
   }
 }
 

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "core/base/name_list.h"
+#include "tools/cli/internal/tool_hints.h"
 
 namespace ckpt::cli {
 namespace {
@@ -39,7 +40,7 @@ void AppendReported(const ReportedProblem& reported, JsonWriter& json) {
   json.End();
 }
 
-void AppendTextOrNull(std::string_view key, const std::string& text, JsonWriter& json) {
+void AppendTextOrNull(std::string_view key, std::string_view text, JsonWriter& json) {
   json.Key(key);
   text.empty() ? json.Null() : json.Text(text);
 }
@@ -67,12 +68,18 @@ std::vector<ReportedProblem> Report(const std::vector<Problem>& problems) {
   return reported;
 }
 
+std::string DescribeProblem(const Problem& problem) {
+  Problem told = problem;
+  told.hint = InWordsOfTools(problem.hint);
+  return Describe(told);
+}
+
 void PrintProblem(const Problem& problem, Streams& streams) {
   const bool is_error = problem.severity == Severity::kError;
   if (streams.err_has_colour) streams.err.Write(is_error ? kRed : kYellow);
   streams.err.Write(is_error ? "error: " : "warning: ");
   if (streams.err_has_colour) streams.err.Write(kReset);
-  std::string text = Describe(problem);
+  std::string text = DescribeProblem(problem);
   if (text.empty() || text.back() != '\n') text += '\n';
   streams.err.Write(text);
 }
@@ -90,7 +97,7 @@ void AppendProblemMembers(const Problem& problem, JsonWriter& json) {
   AppendTextOrNull("tensor", problem.tensor, json);
   AppendTextOrNull("expected", problem.expected, json);
   AppendTextOrNull("actual", problem.actual, json);
-  AppendTextOrNull("hint", problem.hint, json);
+  AppendTextOrNull("hint", InWordsOfTools(problem.hint), json);
 }
 
 void AppendProblemList(const std::vector<Problem>& problems, JsonWriter& json) {

@@ -21,6 +21,8 @@ struct ReportedProblem {
 // The problems in their order. A missing file is listed only once, with all entries that need it.
 [[nodiscard]] std::vector<ReportedProblem> Report(const std::vector<Problem>& problems);
 
+// As ckpt::Describe, with the commands that do what a hint of core advises.
+[[nodiscard]] std::string DescribeProblem(const Problem& problem);
 // "error: <what>: <file>: <tensor>: expected …, found …", then "hint: …" lines; a warning starts
 // with "warning: ".
 void PrintProblem(const Problem& problem, Streams& streams);

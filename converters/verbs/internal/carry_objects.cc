@@ -117,6 +117,16 @@ bool KeepsMapping(const EntryPath& place, const WeightsRequest& request) {
   });
 }
 
+// Whether the places make one object in the target, with all its mappings; they become those that
+// it can say.
+bool FitPlaces(const Format& target, EntryPaths& paths) {
+  if (target.nested_keys == NestedKeys::kTexts) {
+    if (!StayApartAsTexts(paths)) return false;
+    for (auto& [key, path] : paths) path = WithTextKeys(std::move(path));
+  }
+  return MakeOneObject(paths);
+}
+
 }  // namespace
 
 Status CountTextsOfShards(const std::vector<SideText>& texts, ModelSource& model) {
@@ -223,12 +233,7 @@ void KeepPaths(const Format& target, const OpenModelOptions& options, PreparedCo
   for (const ObjectEntry& object : model.source().index().objects()) {
     if (const auto key = KeyInTarget(options, object.key)) keep(object.key, *key);
   }
-  bool stay_apart = true;
-  if (target.nested_keys == NestedKeys::kTexts) {
-    stay_apart = StayApartAsTexts(request.paths);
-    for (auto& [key, path] : request.paths) path = WithTextKeys(std::move(path));
-  }
-  if (stay_apart && MakeOneObject(request.paths)) return;
+  if (FitPlaces(target, request.paths)) return;
   request.paths.clear();
   prepared.warnings.push_back(
       Warning(ErrorKind::kUnsupported,
@@ -236,13 +241,20 @@ void KeepPaths(const Format& target, const OpenModelOptions& options, PreparedCo
               model.checkpoint->path.string()));
 }
 
-void KeepCarriedPaths(const CheckpointSource& source, RunRequest& request) {
+void KeepCarriedPaths(const Format& target, PreparedConversion& prepared, RunRequest& request) {
   if (request.carried.empty()) return;
-  const EntryPaths known = source.Paths();
+  const EntryPaths known = prepared.model.source().Paths();
   for (const PickledEntry& object : request.carried) {
     const auto path = known.find(object.key);
     if (path != known.end()) request.carried_paths.insert(*path);
   }
+  if (FitPlaces(target, request.carried_paths)) return;
+  request.carried_paths.clear();
+  prepared.warnings.push_back(
+      Warning(ErrorKind::kUnsupported,
+              "keys of nested objects are the same as text, so what goes along with the run is not "
+              "nested as it was",
+              prepared.model.checkpoint->path.string()));
 }
 
 Status CarryAttributes(const Format& target, ModelSource& model, WeightsRequest& request) {

@@ -33,8 +33,9 @@ Status CheckRenamedObjects(const OpenModelOptions& options, const ModelSource& m
 void KeepPaths(const Format& target, const OpenModelOptions& options, PreparedConversion& prepared,
                WeightsRequest& request);
 
-// Where the objects that go along with a run stood in the source.
-void KeepCarriedPaths(const CheckpointSource& source, RunRequest& request);
+// Where the objects that go along with a run stood in the source. If they make no one object, this
+// is not kept, and a warning says so.
+void KeepCarriedPaths(const Format& target, PreparedConversion& prepared, RunRequest& request);
 
 // Takes the source's attributes (CheckpointSource::Attributes) along with their mappings, or lists
 // them as left out. Call it after KeepPaths. Errors: those of reading one.

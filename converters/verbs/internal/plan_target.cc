@@ -170,6 +170,22 @@ void WarnOfIdleChoices(const layout::ResolvedLayout& layout, PreparedConversion&
   }
 }
 
+// A file may be one tensor, which stands in no mapping. In the target it does, and a name for which
+// nobody asked is told.
+void WarnOfNewName(PreparedConversion& prepared) {
+  const ModelSource& model = prepared.model;
+  const CheckpointSource& source = model.source();
+  if (!source.is_one_object() || source.index().tensors().size() != 1) return;
+  const bool has_no_name = model.stored.size() == 1 && model.stored.front().key.empty();
+  if (!has_no_name || source.Paths().contains("")) return;
+  Problem warning = Warning(
+      ErrorKind::kUnsupported,
+      fmt::format("the file is one tensor without a name, which the target calls {}", Quote("")),
+      model.checkpoint->path.string());
+  warning.hint = "ckpt-convert --rename =NAME gives it another name";
+  prepared.warnings.push_back(std::move(warning));
+}
+
 std::vector<EmptyObjects> ObjectsOf(const layout::ResolvedLayout& layout) {
   std::vector<EmptyObjects> objects;
   for (const layout::ResolvedObject& object : layout.objects) {
@@ -197,6 +213,7 @@ Result<ModelView> ViewTarget(const ConvertOptions& options, PreparedConversion& 
   const ModelSource& model = prepared.model;
   CKPT_ASSIGN_OR_RETURN(ModelView view, ViewNames(options, prepared));
   WarnOfIdleChoices(view.layout, prepared);
+  WarnOfNewName(prepared);
   prepared.origin = DescribeOrigin(model);
   const Format* const form = prepared.to.FormForRun();
   const bool writes_copies = (form != nullptr ? form : prepared.to.container)->writes_copies;
@@ -255,7 +272,7 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
   }
   CKPT_ASSIGN_OR_RETURN(request.carried,
                         CarryObjectsOfRun(state, *form.run, prepared.model.left_out));
-  KeepCarriedPaths(prepared.model.source(), request);
+  KeepCarriedPaths(target, prepared, request);
   CKPT_RETURN_IF_ERROR(CarryAttributes(target, prepared.model, weights));
   weights.tensors = view.tensors;  // those of the optimizer, too
   if (target.run == nullptr) {

@@ -117,6 +117,14 @@ Status CheckWhole(const OptimizerState& state, std::string_view optimizer) {
   return absent;
 }
 
+// What stands where a number should, for messages.
+std::string NoNumber(const JsonCursor& value) {
+  if (const Result<std::string> text = value.Text(); text.ok()) {
+    return "the text " + Quote(*text, 60);
+  }
+  return std::string(JsonKindName(value.kind()));
+}
+
 // How often a parameter was updated: a tensor of one number, or a number of Python's.
 Result<std::int64_t> ReadStep(const CheckpointSource& source, const std::string& key) {
   if (const GlobalTensor* const tensor = source.index().FindTensor(key)) {
@@ -126,6 +134,13 @@ Result<std::int64_t> ReadStep(const CheckpointSource& source, const std::string&
   CKPT_ASSIGN_OR_RETURN(const RenderedObject object,
                         source.ReadObject(*source.index().FindObject(key)));
   CKPT_ASSIGN_OR_RETURN(const JsonDocument json, JsonDocument::Parse(object.json, key));
+  const JsonKind kind = json.root().kind();
+  if (kind != JsonKind::kInt && kind != JsonKind::kUint && kind != JsonKind::kFloat) {
+    return Error(ErrorKind::kBadMetadata, "how often a parameter was updated is no number")
+        .Tensor(key)
+        .Expected("a number")
+        .Actual(NoNumber(json.root()));
+  }
   Result<std::int64_t> count = megatron::CountOf(json.root(), key);
   if (!count.ok()) return std::move(count).status().Tensor(key);
   return count;

@@ -6,13 +6,15 @@
 #include <set>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/checked_math.h"
 #include "core/tensor/shape.h"
-#include "formats/megatron/division.h"
+#include "formats/torch_dist/internal/flat_range.h"
+#include "formats/torch_dist/internal/grouped_states.h"
 #include "formats/torch_dist/internal/run_keys.h"
 #include "formats/torch_dist/internal/weight_key.h"
 
@@ -69,17 +71,34 @@ class Lister {
     form_ = FormOfKey(weight.key);
     const bool has_modules = weight.shape.size() >= form_.leading_dims();
     if (!has_modules || IsEmpty(WholeBox(weight.shape))) return OkStatus();
-    if (const auto ranks = DivideModule()) return AddDivided(*ranks);
-    return AddChunks();
+    may_join_experts_ = MayJoinExperts();
+    const auto ranks = DivideModule();
+    if (!ranks) return AddChunks();
+    CKPT_RETURN_IF_ERROR(AddDivided(WholeBox(weight.shape), form_.leading_dims(), *ranks));
+    return may_join_experts_ ? AddJoined(*ranks) : OkStatus();
   }
 
   [[nodiscard]] std::vector<LocalParameter> Take() && { return std::move(listed_); }
 
  private:
-  // The parts of a box that belong to one layer and expert each. Errors: kResource (with
-  // `of_each` parts of a module, there are more than of any model).
-  Result<std::vector<Box>> OfSingleModules(const Box& box, std::size_t of_each) {
+  // Whether the weight may be a part of an array of all experts that a rank has.
+  [[nodiscard]] bool MayJoinExperts() const {
     const std::size_t leading = form_.leading_dims();
+    const bool has_experts = form_.stacks_experts && IsOfGroupedExperts(weight_->key) &&
+                             weight_->shape.size() == leading + 2;
+    if (!has_experts) return false;
+    if (ranks_.joins_experts) return *ranks_.joins_experts;
+    // No other class of Megatron's stores several in one chunk.
+    return std::ranges::any_of(index_.chunks(*weight_), [&](const Chunk& chunk) {
+      return index_.sizes(chunk)[leading - 1] > 1;
+    });
+  }
+
+  // The parts of a box that belong to one parameter each: those of one place in the `leading` first
+  // dims, of layers and experts. Errors: kResource (with `of_each` parts of a module, there are
+  // more than of any model).
+  Result<std::vector<Box>> OfSingleModules(const Box& box, std::size_t leading,
+                                           std::size_t of_each) {
     auto count = static_cast<std::int64_t>(of_each);
     for (std::size_t d = 0; d < leading; ++d) {
       if (!CheckedMul(count, box.sizes[d], &count)) count = kMaxParts + 1;
@@ -124,29 +143,45 @@ class Lister {
     return divided;
   }
 
-  // Wherever the bytes lie.
-  Status AddDivided(const std::vector<std::vector<Box>>& ranks) {
+  // Of a box of all ranks' parts, wherever the bytes lie. All experts in it are one parameter if
+  // its `leading` dims are those of layers alone.
+  Status AddDivided(const Box& all, std::size_t leading,
+                    const std::vector<std::vector<Box>>& ranks) {
     const auto count = static_cast<std::int64_t>(ranks.size());
     CKPT_ASSIGN_OR_RETURN(const std::vector<Box> modules,
-                          OfSingleModules(WholeBox(weight_->shape), ranks.size()));
+                          OfSingleModules(all, leading, ranks.size()));
     for (const Box& module : modules) {
       for (std::int64_t rank = 0; rank < count; ++rank) {
         std::vector<Box> boxes = ranks[static_cast<std::size_t>(rank)];
         for (Box& box : boxes) {
           for (std::size_t d = form_.leading_dims(); d-- > 0;) {
             box.offsets.insert(box.offsets.begin(), module.offsets[d]);
-            box.sizes.insert(box.sizes.begin(), 1);
+            box.sizes.insert(box.sizes.begin(), module.sizes[d]);
           }
         }
         listed_.push_back(Make(std::move(boxes), rank, count));
+        listed_.back().is_turned = leading < form_.leading_dims();
       }
+    }
+    return OkStatus();
+  }
+
+  // As arrays of the experts that a rank has: as many as any other.
+  Status AddJoined(const std::vector<std::vector<Box>>& ranks) {
+    const std::size_t experts = form_.leading_dims() - 1;  // the dim
+    Box joined = WholeBox(weight_->shape);
+    if (joined.sizes[experts] % ranks_.expert != 0) return OkStatus();
+    joined.sizes[experts] /= ranks_.expert;
+    for (std::int64_t rank = 0; rank < ranks_.expert; ++rank) {
+      joined.offsets[experts] = rank * joined.sizes[experts];
+      CKPT_RETURN_IF_ERROR(AddDivided(joined, experts, ranks));
     }
     return OkStatus();
   }
 
   Status AddChunks() {
     const std::size_t leading = form_.leading_dims();
-    std::set<std::pair<Dims, Dims>> known;
+    KnownBoxes known;
     std::vector<Box> stored;
     // Each rank may have all of it, or as many rows as the others, however it is cut.
     if (ranks_.are_named) {
@@ -156,13 +191,25 @@ class Lister {
     for (const Chunk& chunk : index_.chunks(*weight_)) stored.push_back(index_.box(chunk));
     for (const Box& part : stored) {
       if (IsEmpty(part)) continue;
-      CKPT_ASSIGN_OR_RETURN(std::vector<Box> boxes, OfSingleModules(part, 1));
-      for (Box& box : boxes) {
-        const std::optional<Slice> slice = SliceOf(box, weight_->shape, leading);
-        if (!slice || !MayBeOfRank(*slice)) continue;
-        // Or it is a replica.
-        if (known.emplace(box.offsets, box.sizes).second) AddSlice(std::move(box), *slice);
-      }
+      CKPT_RETURN_IF_ERROR(AddPart(part, leading, known));
+      if (may_join_experts_) CKPT_RETURN_IF_ERROR(AddPart(part, leading - 1, known));
+    }
+    return OkStatus();
+  }
+
+  // Every box that was listed, by whether its experts are joined.
+  using KnownBoxes = std::set<std::tuple<bool, Dims, Dims>>;
+
+  // `leading`: as of AddDivided.
+  Status AddPart(const Box& part, std::size_t leading, KnownBoxes& known) {
+    const bool is_turned = leading < form_.leading_dims();
+    CKPT_ASSIGN_OR_RETURN(std::vector<Box> boxes, OfSingleModules(part, leading, 1));
+    for (Box& box : boxes) {
+      const std::optional<Slice> slice = SliceOf(box, weight_->shape, form_.leading_dims());
+      if (!slice || !MayBeOfRank(*slice)) continue;
+      // Or it is a replica.
+      const bool is_new = known.emplace(is_turned, box.offsets, box.sizes).second;
+      if (is_new) AddSlice(std::move(box), *slice, is_turned);
     }
     return OkStatus();
   }
@@ -189,7 +236,7 @@ class Lister {
   }
 
   // As gated, too, if it may be.
-  void AddSlice(Box box, const Slice& slice) {
+  void AddSlice(Box box, const Slice& slice, bool is_turned) {
     const std::int64_t half = slice.count / 2;
     const bool may_be_gated = MayBeGated(form_.name);
     const bool is_gate = may_be_gated && slice.dim == form_.leading_dims() &&
@@ -198,10 +245,12 @@ class Lister {
       Box up = box;
       up.offsets[slice.dim] += half * box.sizes[slice.dim];
       listed_.push_back(Make({box, std::move(up)}, slice.number, half));
+      listed_.back().is_turned = is_turned;
       listed_.back().may_be_gated = true;
       listed_.back().is_gated = true;
     }
     listed_.push_back(Make({std::move(box)}, slice.number, slice.count));
+    listed_.back().is_turned = is_turned;
     listed_.back().may_be_gated = may_be_gated;
   }
 
@@ -224,24 +273,92 @@ class Lister {
   const RunRanks& ranks_;
   const GlobalTensor* weight_ = nullptr;
   KeyForm form_;
+  bool may_join_experts_ = false;
   std::int64_t num_parts_ = 0;  // of all weights
   std::vector<LocalParameter> listed_;
 };
 
+// Of a parameter that is not turned.
+std::vector<LocalPiece> CutBoxes(const LocalParameter& parameter, std::int64_t begin,
+                                 std::int64_t end) {
+  std::vector<LocalPiece> pieces;
+  std::int64_t first = 0;  // of a box
+  for (const Box& box : parameter.boxes) {
+    const std::int64_t behind = first + NumElements(box.sizes);
+    const std::int64_t from = std::clamp(begin, first, behind) - first;
+    const std::int64_t to = std::clamp(end, first, behind) - first;
+    for (FlatBox& cut : CutFlatRange(box, from, to)) {
+      pieces.push_back({.box = std::move(cut.box),
+                        .first_elem = first + cut.first_elem,
+                        .strides = ContiguousStrides(box.sizes)});
+    }
+    first = behind;
+  }
+  return pieces;
+}
+
+// Of one that is: its memory is cut first, and each part of it at the rows of up.
+std::vector<LocalPiece> CutTurned(const LocalParameter& parameter, std::int64_t begin,
+                                  std::int64_t end) {
+  Dims memory = parameter.boxes.front().sizes;
+  const std::size_t rows = memory.size() - 2;  // dims of the weight
+  const std::size_t columns = rows + 1;
+  memory[rows] = memory[columns];
+  memory[columns] = 0;
+  for (const Box& box : parameter.boxes) memory[columns] += box.sizes[rows];
+  Dims strides = ContiguousStrides(memory);
+  std::swap(strides[rows], strides[columns]);
+  std::vector<LocalPiece> pieces;
+  for (const auto& [cut, first_elem] : CutFlatRange(memory, begin, end)) {
+    const std::int64_t first_row = cut.offsets[columns];
+    std::int64_t row = 0;  // the box's first one
+    for (const Box& box : parameter.boxes) {
+      const std::int64_t behind = row + box.sizes[rows];
+      const std::int64_t from = std::clamp(first_row, row, behind);
+      const std::int64_t to = std::clamp(first_row + cut.sizes[columns], row, behind);
+      if (from < to) {
+        Box piece = box;
+        for (std::size_t d = 0; d < rows; ++d) {
+          piece.offsets[d] += cut.offsets[d];
+          piece.sizes[d] = cut.sizes[d];
+        }
+        piece.offsets[rows] += from - row;
+        piece.sizes[rows] = to - from;
+        piece.offsets[columns] += cut.offsets[rows];
+        piece.sizes[columns] = cut.sizes[rows];
+        pieces.push_back({.box = std::move(piece),
+                          .first_elem = first_elem + from - first_row,
+                          .strides = strides});
+      }
+      row = behind;
+    }
+  }
+  return pieces;
+}
+
 }  // namespace
+
+std::vector<LocalPiece> CutParameter(const LocalParameter& parameter, std::int64_t begin,
+                                     std::int64_t end) {
+  return parameter.is_turned ? CutTurned(parameter, begin, end) : CutBoxes(parameter, begin, end);
+}
 
 std::optional<std::vector<Box>> BoxesOfRank(std::string_view key, DimsView whole, std::int64_t rank,
                                             std::int64_t ranks, bool is_gated) {
   if (ranks == 1) return std::vector{WholeBox(whole)};
   const std::optional<megatron::Division> division = megatron::DivisionOf(key, is_gated);
-  if (!division) return std::nullopt;
+  return division ? BoxesOfRank(*division, whole, rank, ranks) : std::nullopt;
+}
+
+std::optional<std::vector<Box>> BoxesOfRank(megatron::Division division, DimsView whole,
+                                            std::int64_t rank, std::int64_t ranks) {
   Dims part(whole.begin(), whole.end());
-  if (*division != megatron::Division::kWhole) {
-    const std::size_t dim = *division == megatron::Division::kColumns ? 1 : 0;
+  if (division != megatron::Division::kWhole) {
+    const std::size_t dim = division == megatron::Division::kColumns ? 1 : 0;
     if (part.size() <= dim || part[dim] % ranks != 0) return std::nullopt;
     part[dim] /= ranks;
   }
-  const Result<megatron::PlacedPiece> placed = megatron::PlacePart(*division, part, rank, ranks);
+  const Result<megatron::PlacedPiece> placed = megatron::PlacePart(division, part, rank, ranks);
   if (!placed.ok()) return std::nullopt;
   std::vector<Box> boxes;
   for (const megatron::PlacedRows& rows : placed->rows) boxes.push_back(rows.box);

@@ -151,16 +151,29 @@ class Packer {
         .Hint(kOtherForm);
   }
 
-  // A reader finds a rank's part by the weight's key, as chunks of ours are others.
+  // A reader finds a rank's part by the weight's key, as chunks of ours are others. Of a projection
+  // to latents it tries equal rows.
   static Status CheckDivision(const TargetTensor& weight, const Box& in_weight) {
     const std::size_t leading = FormOfKey(weight.key).leading_dims();
     const bool is_whole = std::ranges::equal(std::span(in_weight.sizes).subspan(leading),
                                              std::span(weight.shape).subspan(leading));
     if (is_whole || megatron::DivisionOf(weight.key, /*is_gated=*/false)) return OkStatus();
+    if (IsLatentProjection(weight.key) && IsOfEqualRows(weight, in_weight, leading)) {
+      return OkStatus();
+    }
     return Error(ErrorKind::kUnsupported, "it is not known how tensor ranks divide a weight")
         .Tensor(weight.key)
         .Actual(FormatBox(in_weight))
         .Hint(kOtherForm);
+  }
+
+  // Whether a box has rows, of the dim `rows`, of which equal parts make all.
+  static bool IsOfEqualRows(const TargetTensor& weight, const Box& box, std::size_t rows) {
+    const bool has_columns = std::ranges::equal(std::span(box.sizes).subspan(rows + 1),
+                                                std::span(weight.shape).subspan(rows + 1));
+    const std::int64_t count = box.sizes[rows];
+    return has_columns && count > 0 && weight.shape[rows] % count == 0 &&
+           box.offsets[rows] % count == 0;
   }
 
   static Status CheckDtype(const TargetTensor& bucket, const TargetTensor& state) {

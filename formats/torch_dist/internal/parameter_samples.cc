@@ -1,11 +1,10 @@
 #include "formats/torch_dist/internal/parameter_samples.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/tensor/cast.h"
 #include "core/tensor/shape.h"
-#include "formats/torch_dist/internal/flat_range.h"
+#include "core/tensor/strided_copy.h"
 
 namespace ckpt::torch_dist {
 namespace {
@@ -32,18 +31,19 @@ SampleReader::SampleReader(const CheckpointSource& source)
     : gatherer_(Gatherer::ScratchBytes(0)), chunks_(source, kItemBytes) {}
 
 Result<Bytes> SampleReader::OfWeight(const LocalParameter& parameter) {
+  const std::uint64_t element_bytes = ElementBytes(parameter.weight->dtype);
   Bytes sample;
   TensorReader reader(*parameter.weight, gatherer_, chunks_);
   for (const auto& [begin, end] : SampledRanges(parameter.elems)) {
-    std::int64_t first = 0;  // of a box
-    for (const Box& box : parameter.boxes) {
-      const std::int64_t behind = first + NumElements(box.sizes);
-      const std::int64_t from = std::clamp(begin, first, behind);
-      const std::int64_t to = std::clamp(end, first, behind);
-      for (const FlatBox& cut : CutFlatRange(box, from - first, to - first)) {
-        CKPT_RETURN_IF_ERROR(AppendBox(reader, cut.box, sample));
-      }
-      first = behind;
+    const std::size_t size = sample.size();
+    sample.resize(size + static_cast<std::uint64_t>(end - begin) * element_bytes);
+    for (const LocalPiece& piece : CutParameter(parameter, begin, end)) {
+      Bytes elems;
+      CKPT_RETURN_IF_ERROR(AppendBox(reader, piece.box, elems));
+      const auto first = static_cast<std::uint64_t>(piece.first_elem - begin) * element_bytes;
+      CopyStrided(MakeBoxCopy(piece.box.sizes, element_bytes, 0, ContiguousStrides(piece.box.sizes),
+                              size + first, piece.strides),
+                  elems.data(), sample.data());
     }
   }
   return sample;

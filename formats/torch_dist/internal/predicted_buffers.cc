@@ -16,6 +16,7 @@
 #include "core/base/checked_math.h"
 #include "core/tensor/shape.h"
 #include "formats/megatron/buffer_layout.h"
+#include "formats/megatron/division.h"
 #include "formats/torch_dist/internal/local_parameter.h"
 #include "formats/torch_dist/internal/module_order.h"
 #include "formats/torch_dist/internal/run_arguments.h"
@@ -178,6 +179,12 @@ class Predictor {
       if (!args_.IsTrue(argument)) continue;
       return Refuse(ErrorKind::kUnsupported, what, fmt::format("args.{}", argument));
     }
+    const bool has_latents = std::ranges::any_of(
+        trained_, [](const std::string& name) { return IsLatentProjection(name); });
+    if (has_latents && args_.IsTrue("mla_down_proj_fusion")) {
+      return Refuse(ErrorKind::kUnsupported, "one parameter projects to all latents",
+                    "args.mla_down_proj_fusion");
+    }
     if (args_.Has("use_distributed_optimizer") && !args_.IsTrue("use_distributed_optimizer")) {
       return Refuse(ErrorKind::kUnsupported, "its optimizer is not distributed",
                     "args.use_distributed_optimizer");
@@ -292,6 +299,16 @@ class Predictor {
     return OkStatus();
   }
 
+  // What one of `count` tensor ranks has of a module's weight.
+  [[nodiscard]] std::optional<std::vector<Box>> PartOfRank(std::string_view key, DimsView module,
+                                                           std::int64_t rank,
+                                                           std::int64_t count) const {
+    if (!IsLatentProjection(key)) return BoxesOfRank(key, module, rank, count, ranks_.is_gated);
+    const bool is_local = !form_.norm_in_projection;
+    return BoxesOfRank(is_local ? megatron::Division::kRows : megatron::Division::kWhole, module,
+                       rank, count);
+  }
+
   // The rank's part of every layer and expert that it has in a part of the model.
   Status AddWeight(const TargetTensor& weight, std::int64_t stage, std::int64_t model_part,
                    std::int64_t rank, std::vector<Registered>& module) const {
@@ -302,8 +319,8 @@ class Predictor {
     }
     const bool is_expert = IsOfExperts(weight.key);
     const std::int64_t count = ranks_.TensorRanks(weight.key);
-    const auto boxes = BoxesOfRank(weight.key, std::span(weight.shape).subspan(leading),
-                                   rank % count, count, ranks_.is_gated);
+    const auto boxes =
+        PartOfRank(weight.key, std::span(weight.shape).subspan(leading), rank % count, count);
     if (!boxes) {
       return Refuse(ErrorKind::kUnsupported,
                     fmt::format("how {} tensor ranks divide a weight", count), weight.key);

@@ -43,6 +43,13 @@ class RunArguments {
     return IsTrue("moe_grouped_gemm") &&
            (HasLocalLayers() || IsTrue("moe_use_legacy_grouped_gemm"));
   }
+  // The same; nothing if the arguments leave it open.
+  [[nodiscard]] std::optional<bool> JoinsExperts() const {
+    if (HasOneArrayOfExperts()) return true;
+    const bool says_class =
+        Has("moe_grouped_gemm") && (!IsTrue("moe_grouped_gemm") || Has("transformer_impl"));
+    return says_class ? std::optional(false) : std::nullopt;
+  }
 
  private:
   const layout::Configuration& args_;

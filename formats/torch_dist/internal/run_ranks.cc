@@ -20,6 +20,7 @@ RunRanks RunRanks::Of(const layout::Configuration& args) {
   };
   RunRanks ranks;
   ranks.is_gated = arguments.IsTrue("swiglu") || arguments.IsTrue("quick_geglu");
+  ranks.joins_experts = arguments.JoinsExperts();
   ranks.are_named = number(kTensorRanks).has_value();
   ranks.tensor = number(kTensorRanks).value_or(1);
   ranks.pipeline = number("pipeline_model_parallel_size").value_or(1);

@@ -3,6 +3,7 @@
 #define CKPT_FORMATS_TORCH_DIST_INTERNAL_RUN_RANKS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "core/layout/value.h"
@@ -21,6 +22,9 @@ struct RunRanks {
   std::int64_t expert_data = 1;
   // Rows of a fc1 are those of a gate and of up, and ranks divide both.
   bool is_gated = false;
+  // All experts of a layer that a rank has are one parameter, or may be: Megatron-Core of some
+  // versions has such a class for these arguments, and later ones another. Nothing: it is not said.
+  std::optional<bool> joins_experts = {};
 
   // As the run's arguments say; one, where they do not.
   static RunRanks Of(const layout::Configuration& args);

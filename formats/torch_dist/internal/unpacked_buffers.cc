@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,13 +23,13 @@
 #include "formats/torch_dist/internal/buffer_keys.h"
 #include "formats/torch_dist/internal/buffer_search.h"
 #include "formats/torch_dist/internal/flat_range.h"
-#include "formats/torch_dist/internal/grouped_states.h"
 #include "formats/torch_dist/internal/local_parameter.h"
 #include "formats/torch_dist/internal/parameter_samples.h"
 #include "formats/torch_dist/internal/read_args.h"
 #include "formats/torch_dist/internal/run_arguments.h"
 #include "formats/torch_dist/internal/run_keys.h"
 #include "formats/torch_dist/internal/source.h"
+#include "formats/torch_dist/internal/weight_key.h"
 
 namespace ckpt::torch_dist {
 namespace {
@@ -106,10 +107,13 @@ class UnpackedSource final : public ViewSource {
     return BuildIndex();
   }
 
-  [[nodiscard]] const RankBuffers& buffers() const { return buffers_; }
+  // None if a parameter is turned: its elements are not those of boxes in C order.
+  [[nodiscard]] RankBuffers buffers() const { return has_turned_ ? RankBuffers() : buffers_; }
 
+  // Likewise.
   [[nodiscard]] PackedParts Parts() const {
     PackedParts parts;
+    if (has_turned_) return parts;
     for (const auto& [bucket, placed] : placed_) {
       const LocalParameter& parameter = parameters_[placed.parameter];
       for (const auto& [field, tensor] : *bucket) {
@@ -159,13 +163,15 @@ class UnpackedSource final : public ViewSource {
     }
     for (const PlacedParameter& placed : *order) {
       const auto& [bucket, begin] = placed.begin;
+      const LocalParameter& parameter = parameters_[placed.parameter];
       placed_.emplace_back(rows[bucket], placed);
       for (const auto& [field, tensor] : *rows[bucket]) {
-        UnpackedTensor& unpacked = tensors_[StateKey(field, parameters_[placed.parameter])];
-        unpacked.weight = parameters_[placed.parameter].weight;
+        UnpackedTensor& unpacked = tensors_[StateKey(field, parameter)];
+        unpacked.weight = parameter.weight;
         unpacked.dtype = tensor->dtype;
       }
-      buffer.buckets[bucket].parts.push_back(PartOf(parameters_[placed.parameter], begin));
+      has_turned_ = has_turned_ || parameter.is_turned;
+      if (!has_turned_) buffer.buckets[bucket].parts.push_back(PartOf(parameter, begin));
     }
     return OkStatus();
   }
@@ -251,54 +257,102 @@ class UnpackedSource final : public ViewSource {
         "Megatron saves a tensor for each parameter with dist_ckpt_optim_fully_reshardable");
   }
 
+  // Where a parameter lies.
+  struct Place {
+    const GlobalTensor* bucket = nullptr;
+    std::int64_t first_elem = 0;
+  };
+  // A chunk of a bucket that has elements of a parameter: [begin, end) of these.
+  struct ChunkPart {
+    const Chunk* chunk = nullptr;
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+  };
+  // The chunks of a bucket by where they begin, each with the farthest end of those up to it.
+  struct SortedChunk {
+    std::int64_t begin = 0;
+    std::int64_t farthest_end = 0;
+    const Chunk* chunk = nullptr;
+  };
+  using SortedChunks = std::map<const GlobalTensor*, std::vector<SortedChunk>>;
+
   // What groups have more than once is cut where the chunks of any end, so that copies have equal
   // boxes.
   void AddStates() {
-    const CheckpointIndex& stored = below().index();
-    std::map<std::pair<std::string, Dims>, std::vector<Place>> places;
-    for (auto& [key, parts] : Parts()) {
-      for (PackedPart& part : parts) {
-        places[{part.tensor, part.box.offsets}].push_back({stored.FindTensor(key), part});
+    struct Copies {
+      const LocalParameter* parameter = nullptr;
+      std::vector<Place> places = {};
+    };
+    SortedChunks sorted;
+    std::map<std::tuple<std::string, Dims, Dims, bool>, Copies> states;
+    for (const auto& [bucket, placed] : placed_) {
+      const LocalParameter& parameter = parameters_[placed.parameter];
+      const Box& box = parameter.boxes.front();
+      for (const auto& [field, tensor] : *bucket) {
+        Copies& copies =
+            states[{StateKey(field, parameter), box.offsets, box.sizes, parameter.is_turned}];
+        copies.parameter = &parameter;
+        copies.places.push_back({.bucket = tensor, .first_elem = placed.begin.elem});
+        if (!sorted.contains(tensor)) sorted.emplace(tensor, SortChunks(*tensor));
       }
     }
-    for (const auto& [id, copies] : places) AddBox(copies, tensors_[id.first]);
+    for (const auto& [id, copies] : states) {
+      AddParameter(*copies.parameter, copies.places, sorted, tensors_[std::get<0>(id)]);
+    }
   }
 
-  struct Place {
-    const GlobalTensor* bucket;
-    PackedPart part;
-  };
-
-  void AddBox(const std::vector<Place>& copies, UnpackedTensor& unpacked) const {
+  [[nodiscard]] std::vector<SortedChunk> SortChunks(const GlobalTensor& bucket) const {
     const CheckpointIndex& stored = below().index();
-    const Box& box = copies.front().part.box;
-    const std::int64_t elems = NumElements(box.sizes);
-    unpacked.elems += elems;
-    // The part of the box that lies in a chunk.
-    const auto range_in = [&](const Chunk& chunk, const Place& place) {
-      const std::int64_t begin = stored.offsets(chunk)[0] - place.part.first_elem;
-      return std::pair(std::clamp<std::int64_t>(begin, 0, elems),
-                       std::clamp<std::int64_t>(begin + stored.sizes(chunk)[0], 0, elems));
-    };
+    std::vector<SortedChunk> sorted;
+    for (const Chunk& chunk : stored.chunks(bucket)) {
+      const std::int64_t begin = stored.offsets(chunk)[0];
+      sorted.push_back({begin, begin + stored.sizes(chunk)[0], &chunk});
+    }
+    std::ranges::stable_sort(sorted, {}, &SortedChunk::begin);
+    for (std::size_t i = 1; i < sorted.size(); ++i) {
+      sorted[i].farthest_end = std::max(sorted[i].farthest_end, sorted[i - 1].farthest_end);
+    }
+    return sorted;
+  }
+
+  // Those that have some of a parameter's elements.
+  [[nodiscard]] std::vector<ChunkPart> PartsIn(const std::vector<SortedChunk>& sorted,
+                                               const Place& place, std::int64_t elems) const {
+    const CheckpointIndex& stored = below().index();
+    std::vector<ChunkPart> parts;
+    auto at = std::ranges::upper_bound(sorted, place.first_elem, {}, &SortedChunk::farthest_end);
+    for (; at != sorted.end() && at->begin < place.first_elem + elems; ++at) {
+      const std::int64_t begin = at->begin - place.first_elem;
+      const ChunkPart part = {
+          .chunk = at->chunk,
+          .begin = std::clamp<std::int64_t>(begin, 0, elems),
+          .end = std::clamp<std::int64_t>(begin + stored.sizes(*at->chunk)[0], 0, elems)};
+      if (part.begin < part.end) parts.push_back(part);
+    }
+    return parts;
+  }
+
+  void AddParameter(const LocalParameter& parameter, const std::vector<Place>& copies,
+                    const SortedChunks& sorted, UnpackedTensor& unpacked) const {
+    const CheckpointIndex& stored = below().index();
+    unpacked.elems += parameter.elems;
+    std::vector<std::vector<ChunkPart>> parts;  // of each copy
     std::set<std::int64_t> cuts;
     for (const Place& place : copies) {
-      for (const Chunk& chunk : stored.chunks(*place.bucket)) {
-        const auto [begin, end] = range_in(chunk, place);
-        if (begin != end) cuts.insert({begin, end});
-      }
+      parts.push_back(PartsIn(sorted.at(place.bucket), place, parameter.elems));
+      for (const ChunkPart& part : parts.back()) cuts.insert({part.begin, part.end});
     }
-    for (const Place& place : copies) {
-      for (const Chunk& chunk : stored.chunks(*place.bucket)) {
-        const auto [begin, end] = range_in(chunk, place);
-        if (begin == end) continue;
-        const std::int64_t in_chunk = place.part.first_elem - stored.offsets(chunk)[0];
+    for (std::size_t copy = 0; copy < copies.size(); ++copy) {
+      const Place& place = copies[copy];
+      for (const auto& [chunk, begin, end] : parts[copy]) {
+        const std::int64_t in_chunk = place.first_elem - stored.offsets(*chunk)[0];
         for (auto cut = cuts.find(begin); *cut < end; ++cut) {
-          for (FlatBox& flat : CutFlatRange(box, *cut, *std::next(cut))) {
-            unpacked.boxes.push_back(std::move(flat.box));
+          for (LocalPiece& piece : CutParameter(parameter, *cut, *std::next(cut))) {
+            unpacked.boxes.push_back(std::move(piece.box));
             unpacked.slices.push_back({.bucket = place.bucket,
-                                       .chunk = &chunk,
-                                       .first_elem = in_chunk + flat.first_elem,
-                                       .strides = ContiguousStrides(box.sizes)});
+                                       .chunk = chunk,
+                                       .first_elem = in_chunk + piece.first_elem,
+                                       .strides = std::move(piece.strides)});
           }
         }
       }
@@ -353,8 +407,17 @@ class UnpackedSource final : public ViewSource {
   std::map<DType, ParameterSamples> samples_;
   std::map<std::string, UnpackedTensor> tensors_;  // by key
   RankBuffers buffers_;
+  bool has_turned_ = false;
   std::vector<std::pair<const Bucket*, PlacedParameter>> placed_;
 };
+
+// A weight of one expert, which has a number in its key; empty: there is none.
+std::string KeyOfSingleExpert(const CheckpointIndex& index) {
+  for (const GlobalTensor& tensor : index.tensors()) {
+    if (IsOfExperts(tensor.key) && !FormOfKey(tensor.key).stacks_experts) return tensor.key;
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -365,16 +428,20 @@ Result<std::shared_ptr<const CheckpointSource>> UnpackBuffers(
   CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadArgs(*source));
   CKPT_ASSIGN_OR_RETURN(std::vector<LocalParameter> parameters,
                         LocalParameters(source->index(), RunRanks::Of(args)));
-  const bool has_grouped =
-      std::ranges::any_of(source->index().tensors(), &IsOfGroupedExperts, &GlobalTensor::key);
+  const std::string single_expert = KeyOfSingleExpert(source->index());
   auto unpacked = std::make_shared<UnpackedSource>(std::move(source), std::move(buffers),
                                                    std::move(parameters));
   const Status status = unpacked->Unpack();
-  if (!status.ok() && status.kind() == ErrorKind::kUnsupported && has_grouped &&
+  if (!status.ok() && status.kind() == ErrorKind::kUnsupported && !single_expert.empty() &&
       RunArguments(args).HasOneArrayOfExperts()) {
     return Error(ErrorKind::kUnsupported,
-                 "buffers in which all experts of a layer are one parameter are not read")
-        .Actual("args.moe_grouped_gemm without Transformer Engine's layers");
+                 "buffers in which all experts of a layer are one parameter are read only beside "
+                 "weights of one key for all experts")
+        .Tensor(single_expert)
+        .Expected("decoder.layers.mlp.experts.experts.linear_fc1.weight")
+        .Actual(
+            "args.moe_grouped_gemm without Transformer Engine's layers, and a key for each "
+            "expert (singleton_local_shards)");
   }
   CKPT_RETURN_IF_ERROR(status);
   return std::shared_ptr<const CheckpointSource>(std::move(unpacked));

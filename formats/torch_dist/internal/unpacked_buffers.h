@@ -20,6 +20,9 @@ namespace ckpt::torch_dist {
 // What lies where is not stored. A parameter's exact values round to its weight, which is read for
 // some elements of each; FindOrder says the rest.
 //
+// Experts that are one parameter of a rank (GroupedMLP) are read, too, beside weights that have one
+// key for all experts.
+//
 // Errors: kUnsupported (buffers of weights of a dtype that is not converted; exact values that
 // round to no weight; two parameters that fit), kMissing (a buffer without exact values, a weight
 // that has a part of its state), kBadMetadata, and those of CheckpointSource::Locate.
@@ -29,11 +32,12 @@ Result<std::shared_ptr<const CheckpointSource>> UnpackBuffers(
     std::shared_ptr<const CheckpointSource> source);
 
 // The buffers of a checkpoint that UnpackBuffers made, with what it found in them. Of any other
-// none.
+// none, and none if all experts of a layer are one parameter in them, which has its elements in
+// another order than the weight.
 [[nodiscard]] RankBuffers BuffersOf(const CheckpointSource& source);
 
 // Which parts of such a checkpoint's tensors lie in which buffer, every copy that ranks have of one
-// included. Of any other none.
+// included. None where BuffersOf has none.
 [[nodiscard]] PackedParts PartsOfBuffers(const CheckpointSource& source);
 
 }  // namespace ckpt::torch_dist

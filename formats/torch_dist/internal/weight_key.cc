@@ -37,6 +37,11 @@ bool MayBeGated(std::string_view key) {
   return key.ends_with(".linear_fc1.weight") || key.ends_with(".linear_fc1.bias");
 }
 
+bool IsLatentProjection(std::string_view key) {
+  return key.ends_with(".self_attention.linear_q_down_proj.weight") ||
+         key.ends_with(".self_attention.linear_kv_down_proj.weight");
+}
+
 bool IsOfExperts(std::string_view key) {
   return key.find(".mlp.experts.") != std::string_view::npos;
 }

@@ -29,6 +29,11 @@ struct KeyForm {
 // Whether it is a fc1, whose rows are those of a gate and then of up if the model is gated.
 [[nodiscard]] bool MayBeGated(std::string_view key);
 
+// Whether it projects to the latents of queries, or of keys and values, in latent attention. The
+// key does not say how tensor ranks divide it: by rows in local layers, and with Transformer Engine
+// each has all of it (from Megatron-Core 0.12 on, so in every version that has dp_reshardable).
+[[nodiscard]] bool IsLatentProjection(std::string_view key);
+
 // Whether experts have it, which are routed to.
 [[nodiscard]] bool IsOfExperts(std::string_view key);
 

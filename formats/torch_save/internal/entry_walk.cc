@@ -180,6 +180,20 @@ bool HasOwnClass(const Graph& graph, NodeId container) {
   return !graph.IsGlobal(graph.callable(container), "collections", "OrderedDict");
 }
 
+// Of a key that is told apart from its str; nothing: of any other one.
+std::optional<PathStep> StepOfKey(const Graph& graph, NodeId key) {
+  switch (graph.kind(key)) {
+    case NodeKind::kNone:
+      return PathStep(ConstantKey::kNone);
+    case NodeKind::kBool:
+      return PathStep(graph.boolean(key) ? ConstantKey::kTrue : ConstantKey::kFalse);
+    case NodeKind::kInt:
+      return PathStep(NumberKey{graph.integer(key)});
+    default:
+      return std::nullopt;
+  }
+}
+
 bool IsSuspiciousCall(const Graph& graph, NodeId node) {
   if (graph.kind(node) != NodeKind::kCall) return false;
   const NodeId function = graph.callable(node);
@@ -387,10 +401,11 @@ class EntryWalk {
       return;
     }
     // What a module is called inside another one is a name, whatever its key is.
-    const bool is_number = !is_item && graph_.kind(child.key) == NodeKind::kInt;
-    if (is_number && !stack_[depth].is_module) {
-      path.emplace_back(NumberKey{graph_.integer(child.key)});
-      return;
+    if (!is_item && !stack_[depth].is_module) {
+      if (std::optional<PathStep> step = StepOfKey(graph_, child.key)) {
+        path.push_back(*std::move(step));
+        return;
+      }
     }
     std::string name =
         is_item ? std::to_string(child.position) : pickle::PythonStr(graph_, child.key);
@@ -480,21 +495,20 @@ Result<Walked> Find(const Graph& graph, NodeId root, const WholeNodes& whole, Va
 // attribute is one value without being told so.
 NodeId NodeBehind(const Graph& graph, NodeId node, const PathStep& step) {
   if (std::holds_alternative<AttributeName>(step)) return kNoNode;
-  const auto* const text = std::get_if<std::string>(&step);
-  if (graph.kind(node) == NodeKind::kDict && text != nullptr) return graph.Find(node, *text);
-  const auto* const key = std::get_if<NumberKey>(&step);
   const auto* const position = std::get_if<std::int64_t>(&step);
-  const std::int64_t number = key != nullptr ? key->number : position != nullptr ? *position : -1;
+  const PathStep key = position == nullptr ? step : PathStep(NumberKey{*position});
   if (graph.kind(node) == NodeKind::kList) {
+    const auto* const number = std::get_if<NumberKey>(&key);
     const std::span<const NodeId> items = graph.items(node);
-    const bool is_inside = number >= 0 && static_cast<std::uint64_t>(number) < items.size();
-    return is_inside ? items[static_cast<std::size_t>(number)] : kNoNode;
+    const bool is_inside = number != nullptr && number->number >= 0 &&
+                           static_cast<std::uint64_t>(number->number) < items.size();
+    return is_inside ? items[static_cast<std::size_t>(number->number)] : kNoNode;
   }
-  if (graph.kind(node) != NodeKind::kDict || text != nullptr) return kNoNode;
+  if (graph.kind(node) != NodeKind::kDict) return kNoNode;
+  if (const auto* const text = std::get_if<std::string>(&key)) return graph.Find(node, *text);
   const std::span<const NodeId> items = graph.items(node);
   for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-    const bool is_it = graph.kind(items[i]) == NodeKind::kInt && graph.integer(items[i]) == number;
-    if (is_it) return items[i + 1];
+    if (StepOfKey(graph, items[i]) == key) return items[i + 1];
   }
   return kNoNode;
 }

@@ -83,6 +83,14 @@ bool IsList(const Tree::Node& node) {
 
 bool IsAttribute(const PathStep* step) { return std::holds_alternative<AttributeName>(*step); }
 
+void WriteConstant(ConstantKey key, pickle::PickleWriter& pickle) {
+  if (key == ConstantKey::kNone) {
+    pickle.None();
+  } else {
+    pickle.Bool(key == ConstantKey::kTrue);
+  }
+}
+
 // `data.pkl`, and the records beside it.
 struct Written {
   Bytes pickle;
@@ -210,6 +218,8 @@ class StateWriter {
       pickle.Text(*text);
     } else if (const auto* const attribute = std::get_if<AttributeName>(&step)) {
       pickle.Text(attribute->name);
+    } else if (const auto* const constant = std::get_if<ConstantKey>(&step)) {
+      WriteConstant(*constant, pickle);
     } else {
       pickle.Int(std::get<NumberKey>(step).number);
     }

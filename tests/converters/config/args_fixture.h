@@ -10,7 +10,6 @@
 
 #include "converters/config/hf_config.h"
 #include "converters/config/megatron_args.h"
-#include "converters/config/model_settings.h"
 #include "converters/config/translation_table.h"
 #include "core/io/posix_storage.h"
 #include "tests/testing/golden.h"
@@ -54,14 +53,6 @@ inline layout::Configuration GoldenConfig(const std::string& name) {
   const auto text = ReadSmallFile(PosixStorage(), golden.path / "config.json", 1 << 20);
   EXPECT_THAT(text, IsOk());
   return ParseHfConfig(*text, name).value();
-}
-
-// The published models that the trainer computes.
-inline std::vector<std::string> TrainedModels() {
-  std::vector<std::string> names = GoldenCases("hf");
-  std::erase_if(names,
-                [](const std::string& name) { return !ModelSettings(GoldenConfig(name)).ok(); });
-  return names;
 }
 
 // The name of a case, as the name of a test.

@@ -444,6 +444,31 @@ TEST_F(ConvertTest, ChoosesAndRenamesObjects) {
             "--rename is for an object that the target does not hold");
 }
 
+TEST_F(ConvertTest, TellsTheNameOfATensorThatHadNone) {
+  const Path file = GoldenDir() / "dcp/pt_tensor_root/ckpt/model.pt";
+  const auto told = [&](const ConvertOptions& options) {
+    const auto prepared = PrepareConversion(PosixStorage(), options);
+    EXPECT_THAT(prepared, IsOk());
+    std::vector<std::string> messages;
+    if (!prepared.ok()) return messages;
+    for (const Problem& warning : prepared->warnings) messages.push_back(warning.message);
+    return messages;
+  };
+  for (const char* to : {"safetensors", "dcp", "torch_save", "hdf5"}) {
+    SCOPED_TRACE(to);
+    ConvertOptions options = Between("", to, file, std::string("of ") + to);
+    const std::vector<std::string> messages = told(options);
+    ASSERT_EQ(messages.size(), 1U);
+    EXPECT_THAT(messages[0], HasSubstr(R"(which the target calls "")"));
+    // There it has this name already.
+    ASSERT_THAT(Convert(options), IsOk());
+    EXPECT_THAT(told(Between("", "safetensors", options.target, "again")), ::testing::IsEmpty());
+    options.model.rename = {{"", "weight"}};
+    options.target = dir_.path() / "renamed";
+    EXPECT_THAT(told(options), ::testing::IsEmpty());
+  }
+}
+
 TEST_F(ConvertTest, RefusesRenamesThatLoseAKey) {
   const auto fails = [&](std::map<std::string, std::string> rename) {
     ConvertOptions options = Between("", "dcp", GoldenDir() / "dcp/dtypes/ckpt", "out");

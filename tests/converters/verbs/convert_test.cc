@@ -126,6 +126,22 @@ TEST_F(ConvertTest, WhatWorkersWroteIsCompletedOnce) {
   }
 }
 
+// "out/" and "out" are one target: whoever completes it looks beside it.
+TEST_F(ConvertTest, WorkersWriteBesideATargetWithASlash) {
+  const Path target = dir_.path() / "out";
+  ConvertOptions options = Between("hf", "fsdp_dtensor", Golden("llama-tied-fp32"), "out/");
+  options.worker = WorkerId{.number = 0, .count = 1};
+  ASSERT_THAT(Convert(options), IsOk());
+  const auto type_of = [](const Path& path) { return PosixStorage().Stat(path).value().type; };
+  EXPECT_EQ(type_of(target), FileType::kMissing);
+  EXPECT_EQ(type_of(target.string() + ".ckptkit-partial"), FileType::kDirectory);
+  options.worker.reset();
+  options.finalize = true;
+  ASSERT_THAT(Convert(options), IsOk());
+  EXPECT_EQ(DigestAsHf(target), DigestAsHf(Golden("llama-tied-fp32")));
+  EXPECT_EQ(type_of(target.string() + ".ckptkit-partial"), FileType::kMissing);
+}
+
 TEST_F(ConvertTest, TheSameModelWhateverTheLayoutOfTheResult) {
   const Path source = Golden("qwen3moe-norm-bf16");
   const std::string expected = DigestAsHf(source);

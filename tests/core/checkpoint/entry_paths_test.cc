@@ -2,6 +2,7 @@
 #include "core/checkpoint/entry_paths.h"
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -30,6 +31,23 @@ TEST(EntryPathsTest, TellKeysThatAreNumbersFromTextsAndPositions) {
   EXPECT_FALSE(MakeOneObject({{"x", Steps(kA, one)}, {"y", Steps(kA, one)}}));
   EXPECT_FALSE(MakeOneObject({{"x", Steps(kA, one)}, {"y", Steps(kA, std::int64_t{2})}}));
   EXPECT_EQ(WithTextKeys(Steps(one, kA, kFirst)), Steps(std::string("1"), kA, kFirst));
+}
+
+TEST(EntryPathsTest, TellConstantsFromTextsAndNumbers) {
+  const std::string text = "None";
+  EXPECT_TRUE(MakeOneObject({{"x", Steps(kA, ConstantKey::kNone)}, {"y", Steps(kA, text)}}));
+  EXPECT_TRUE(MakeOneObject(
+      {{"x", Steps(ConstantKey::kFalse)}, {"y", Steps(NumberKey{2})}, {"z", Steps(kA)}}));
+  EXPECT_FALSE(MakeOneObject({{"x", Steps(ConstantKey::kTrue)}, {"y", Steps(ConstantKey::kTrue)}}));
+  EXPECT_FALSE(MakeOneObject({{"x", Steps(kA, ConstantKey::kTrue)}, {"y", Steps(kA, kFirst)}}));
+  const std::map<ConstantKey, std::string> texts = {
+      {ConstantKey::kNone, "None"}, {ConstantKey::kFalse, "False"}, {ConstantKey::kTrue, "True"}};
+  for (const auto& [key, str] : texts) {
+    EXPECT_EQ(WithTextKeys(Steps(key, kA)), Steps(str, kA));
+    EXPECT_EQ(JoinSteps(Steps(kA, key)), "a." + str);
+    EXPECT_TRUE(StayApartAsTexts({{str + ".a", Steps(key, kA)}, {str + ".b", Steps(key, kB)}}));
+    EXPECT_FALSE(StayApartAsTexts({{str + ".a", Steps(key, kA)}, {str + ".b", Steps(str, kB)}}));
+  }
 }
 
 TEST(EntryPathsTest, StayApartWhereKeysAreTexts) {

@@ -51,7 +51,7 @@ class ReadManifestTest : public ::testing::Test {
     ASSERT_TRUE((*found)->lost.has_value());
     EXPECT_EQ((*found)->lost->kind, kind);
     EXPECT_EQ((*found)->lost->file, (Path("/d") / std::string(lost)).string());
-    EXPECT_THAT((*found)->lost->hint, ::testing::HasSubstr("ckpt-inspect repair"));
+    EXPECT_EQ((*found)->lost->hint, kRepairManifest);
   }
   static Manifest Example() {
     Manifest manifest;
@@ -142,7 +142,7 @@ TEST_F(ReadManifestTest, WhatIsLeftBesideAManifestIsNoCheckpointOfAnotherProgram
     const auto read = ReadManifest(*storage_, path);
     ASSERT_THAT(read, FailsWith(ErrorKind::kMissingFile)) << path;
     EXPECT_EQ(read.status().first().file, kManifestPath.string());
-    EXPECT_THAT(read.status().first().hint, ::testing::HasSubstr("ckpt-inspect repair"));
+    EXPECT_EQ(read.status().first().hint, kRepairManifest);
   }
   ASSERT_THAT(storage_->RemoveAll(kCopy), IsOk());
   ASSERT_THAT(WriteSmallFile(*storage_, Path("/d") / ParityName(0), {}), IsOk());

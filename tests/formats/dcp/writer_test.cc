@@ -175,6 +175,11 @@ TEST(PlanDcpTest, KeysThatAreOneTextStandOnTop) {
   EXPECT_EQ(StoredPaths({{"d.0.w", number}}), (EntryPaths{{"d.0.w", TextPath({"d", "0", "w"})}}));
 }
 
+TEST(PlanDcpTest, KeysThatAreConstantsAreTexts) {
+  const EntryPath constant = {ConstantKey::kTrue, std::string("w")};
+  EXPECT_EQ(StoredPaths({{"True.w", constant}}), (EntryPaths{{"True.w", TextPath({"True", "w"})}}));
+}
+
 TEST(PlanDcpTest, AllStandOnTopWhereOneWouldReplaceAnother) {
   const EntryPaths places = {{"['a']", TextPath({"b"})}, {"['a'].c", TextPath({"['a']", "c"})}};
   EXPECT_EQ(StoredPaths(places),

@@ -22,6 +22,8 @@ using testing::IsOk;
 constexpr const char* kWordEmbeddings = "embedding.word_embeddings.weight";
 constexpr const char* kOutputLayer = "output_layer.weight";
 constexpr const char* kGateAndUp = "decoder.layers.mlp.linear_fc1.weight";
+constexpr const char* kOfExperts1 = "decoder.layers.mlp.experts.experts.linear_fc1.weight";
+constexpr const char* kOfExperts2 = "decoder.layers.mlp.experts.experts.linear_fc2.weight";
 
 class LocalParametersTest : public ::testing::Test {
  protected:
@@ -35,7 +37,7 @@ class LocalParametersTest : public ::testing::Test {
     index_ = builder_.Build().value();
     return LocalParameters(index_, ranks);
   }
-  // "0 of 2 [0:8, 0:4]" for every parameter.
+  // "0 of 2 [0:8, 0:4]" for every parameter, and "turned" behind one that is.
   std::vector<std::string> Describe(const RunRanks& ranks) {
     const auto parameters = List(ranks);
     EXPECT_THAT(parameters, IsOk());
@@ -44,6 +46,7 @@ class LocalParametersTest : public ::testing::Test {
       std::string& text =
           described.emplace_back(fmt::format("{} of {}", parameter.slice, parameter.num_slices));
       for (const Box& box : parameter.boxes) text += " " + FormatBox(box);
+      if (parameter.is_turned) text += " turned";
     }
     return described;
   }
@@ -103,6 +106,105 @@ TEST_F(LocalParametersTest, AreAllOrRowsOrChunksWhereTheDivisionIsNotKnown) {
   Add(key, {12, 4}, chunks);
   EXPECT_THAT(Describe({.are_named = true, .tensor = 5}),
               ElementsAre("0 of 1 " + FormatBox(Rows(0, 12))));
+}
+
+TEST_F(LocalParametersTest, AreArraysOfARanksExpertsToo) {
+  Add(kOfExperts1, {2, 4, 8, 3}, {{.offsets = {0, 0, 0, 0}, .sizes = {2, 4, 8, 3}}});
+  RunRanks ranks = {
+      .are_named = true, .expert = 2, .expert_tensor = 2, .is_gated = true, .joins_experts = true};
+  std::vector<std::string> arrays = Describe(ranks);
+  EXPECT_EQ(std::erase_if(arrays, [](const auto& text) { return !text.ends_with("turned"); }), 16U);
+  std::vector<std::string> expected;
+  for (const std::int64_t first_expert : {0, 2}) {
+    for (const std::int64_t layer : {0, 1}) {
+      for (const std::int64_t rank : {0, 1}) {
+        const auto rows = [&](std::int64_t first) {
+          return FormatBox(Box{.offsets = {layer, first_expert, first, 0}, .sizes = {1, 2, 2, 3}});
+        };
+        expected.push_back(
+            fmt::format("{} of 2 {} {} turned", rank, rows(2 * rank), rows(4 + 2 * rank)));
+      }
+    }
+  }
+  EXPECT_EQ(arrays, expected);
+  ranks.expert = 3;  // cannot have equal numbers of experts
+  EXPECT_THAT(Describe(ranks), ::testing::Not(::testing::Contains(HasSubstr("turned"))));
+  ranks = {.are_named = true, .joins_experts = false};
+  EXPECT_THAT(Describe(ranks), ::testing::Not(::testing::Contains(HasSubstr("turned"))));
+}
+
+// GroupedMLP alone stores several experts in one.
+TEST_F(LocalParametersTest, AreArraysOfTheExpertsInAChunkIfNothingElseIsSaid) {
+  const auto experts = [](std::int64_t first, std::int64_t count) {
+    return Box{.offsets = {0, first, 0, 0}, .sizes = {1, count, 3, 8}};
+  };
+  for (const bool are_named : {false, true}) {
+    builder_ = {};
+    Add(kOfExperts2, {1, 4, 3, 8}, {experts(0, 2), experts(2, 2)});
+    const RunRanks ranks = {.are_named = are_named, .expert = 2};
+    EXPECT_THAT(
+        Describe(ranks),
+        ::testing::AllOf(::testing::Contains("0 of 1 " + FormatBox(experts(0, 2)) + " turned"),
+                         ::testing::Contains("0 of 1 " + FormatBox(experts(2, 2)) + " turned"),
+                         ::testing::Contains("0 of 1 " + FormatBox(experts(3, 1)))));
+    builder_ = {};
+    Add(kOfExperts2, {1, 2, 3, 8}, {experts(0, 1), experts(1, 1)});
+    EXPECT_THAT(Describe(ranks), ElementsAre("0 of 1 " + FormatBox(experts(0, 1)),
+                                             "0 of 1 " + FormatBox(experts(1, 1))));
+  }
+}
+
+// Of an array of the rows 2 and 3 of a gate and of up, [experts, columns, rows], and of a fc1 with
+// the same rows.
+TEST_F(LocalParametersTest, AreCutIntoBoxesAnywhere) {
+  const std::vector<Box> boxes = {{.offsets = {0, 1, 2, 0}, .sizes = {1, 2, 2, 3}},
+                                  {.offsets = {0, 1, 6, 0}, .sizes = {1, 2, 2, 3}}};
+  const std::vector<std::int64_t> rows = {2, 3, 6, 7};
+  std::vector<Dims> turned;
+  for (const std::int64_t expert : {1, 2}) {
+    for (const std::int64_t column : {0, 1, 2}) {
+      for (const std::int64_t row : rows) turned.push_back({0, expert, row, column});
+    }
+  }
+  std::vector<Dims> plain;
+  for (const std::int64_t half : {2, 6}) {
+    for (const std::int64_t expert : {1, 2}) {
+      for (const std::int64_t row : {half, half + 1}) {
+        for (const std::int64_t column : {0, 1, 2}) plain.push_back({0, expert, row, column});
+      }
+    }
+  }
+  for (const bool is_turned : {false, true}) {
+    const LocalParameter parameter = {
+        .name = kOfExperts1, .boxes = boxes, .is_turned = is_turned, .elems = 24};
+    const std::vector<Dims>& memory = is_turned ? turned : plain;
+    for (std::int64_t begin = 0; begin <= parameter.elems; ++begin) {
+      for (std::int64_t end = begin; end <= parameter.elems; ++end) {
+        SCOPED_TRACE(fmt::format("{} [{}, {})", is_turned, begin, end));
+        std::vector<Dims> found(memory.size());
+        for (const LocalPiece& piece : CutParameter(parameter, begin, end)) {
+          const Dims strides = ContiguousStrides(piece.box.sizes);
+          for (std::int64_t i = 0; i < NumElements(piece.box.sizes); ++i) {
+            std::int64_t elem = piece.first_elem;
+            Dims at = piece.box.offsets;
+            for (std::size_t d = 0; d < at.size(); ++d) {
+              const std::int64_t step = i / strides[d] % piece.box.sizes[d];
+              at[d] += step;
+              elem += step * piece.strides[d];
+            }
+            ASSERT_TRUE(begin <= elem && elem < end);
+            Dims& place = found[static_cast<std::size_t>(elem)];
+            EXPECT_TRUE(place.empty()) << elem;
+            place = at;
+          }
+        }
+        for (std::int64_t elem = begin; elem < end; ++elem) {
+          const auto e = static_cast<std::size_t>(elem);
+          EXPECT_EQ(found[e], memory[e]);
+        }
+      }
+    }
+  }
 }
 
 // A few bytes of metadata declare them.

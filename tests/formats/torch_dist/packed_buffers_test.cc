@@ -122,6 +122,26 @@ TEST_F(PackedBuffersTest, RefuseAPartThatIsNotFoundAgain) {
   }
 }
 
+// A reader tries equal rows where each rank need not have all.
+TEST_F(PackedBuffersTest, HaveEqualRowsOfAProjectionToLatents) {
+  const std::string key = "decoder.layers.self_attention.linear_q_down_proj.weight";
+  for (const std::int64_t rows : {4, 3, 2}) {
+    tensors_.clear();
+    Add(key, {1, 4, 2});
+    parts() = {{.name = key, .boxes = {{{0, 0}, {rows, 2}}}, .begin = 0}};
+    if (rows < 4) {
+      parts().push_back({.name = key, .boxes = {{{rows, 0}, {4 - rows, 2}}}, .begin = 64});
+    }
+    const auto packed = Pack();
+    if (rows != 3) {
+      EXPECT_THAT(packed, IsOk()) << rows;
+      continue;
+    }
+    ASSERT_THAT(packed, FailsWith(ErrorKind::kUnsupported));
+    EXPECT_THAT(packed.status().first().message, HasSubstr("not known how tensor ranks divide"));
+  }
+}
+
 TEST_F(PackedBuffersTest, RefuseAWeightWithoutAPlace) {
   parts().pop_back();
   const auto packed = Pack();

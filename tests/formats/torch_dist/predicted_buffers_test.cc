@@ -250,10 +250,51 @@ TEST_F(PredictedBuffersTest, RefuseWeightsOfUnknownPlaceOrDivision) {
   Add("decoder.layers.mixer.in_proj.weight", {2, 8, 8});
   ExpectRefused(ErrorKind::kUnsupported, "mixer.in_proj.weight");
   tensors_.resize(tensors_.size() - 3);
-  Add("decoder.layers.self_attention.linear_q_down_proj.weight", {2, 8, 8});
+  Add("decoder.layers.mlp.shared_experts.gate_bias", {2, 8});
   EXPECT_THAT(Predict(), IsOk());
   args_["tensor_model_parallel_size"] = 2;
-  ExpectRefused(ErrorKind::kUnsupported, "linear_q_down_proj.weight");
+  ExpectRefused(ErrorKind::kUnsupported, "shared_experts.gate_bias");
+}
+
+// Local layers divide them as any other projection; Transformer Engine's do not.
+TEST_F(PredictedBuffersTest, HaveProjectionsToLatentsWholeOrByRows) {
+  const std::string queries = "decoder.layers.self_attention.linear_q_down_proj.weight";
+  const std::string keys = "decoder.layers.self_attention.linear_kv_down_proj.weight";
+  Add(queries, {2, 12, 8});
+  Add(keys, {2, 10, 8});
+  args_["tensor_model_parallel_size"] = 2;
+  for (const bool is_local : {true, false}) {
+    SCOPED_TRACE(is_local);
+    args_["transformer_impl"] = is_local ? "local" : "transformer_engine";
+    const auto buffers = Predict();
+    ASSERT_THAT(buffers, IsOk());
+    ASSERT_EQ(buffers->size(), 2U);
+    for (const BufferPart& part : buffers->at(1).buckets.at(0).parts) {
+      const std::int64_t first_row = is_local ? 1 : 0;  // in halves
+      const std::int64_t halves = is_local ? 1 : 2;
+      if (part.name == queries) {
+        EXPECT_THAT(part.boxes, ElementsAre(Box{{6 * first_row, 0}, {6 * halves, 8}}));
+      }
+      if (part.name == keys) {
+        EXPECT_THAT(part.boxes, ElementsAre(Box{{5 * first_row, 0}, {5 * halves, 8}}));
+      }
+    }
+    EXPECT_THAT(Parts(buffers->at(1).buckets.at(0)),
+                ::testing::Contains(HasSubstr("linear_kv_down_proj.weight 1 at ")));
+  }
+}
+
+TEST_F(PredictedBuffersTest, RefuseLatentsOfWhichRanksHaveUnequalRows) {
+  Add("decoder.layers.self_attention.linear_kv_down_proj.weight", {2, 9, 8});
+  args_["tensor_model_parallel_size"] = 2;
+  ExpectRefused(ErrorKind::kUnsupported, "linear_kv_down_proj.weight");
+}
+
+TEST_F(PredictedBuffersTest, RefuseOneProjectionToAllLatents) {
+  args_["mla_down_proj_fusion"] = true;
+  EXPECT_THAT(Predict(), IsOk()) << "there are no latents";
+  Add("decoder.layers.self_attention.linear_q_down_proj.weight", {2, 8, 8});
+  ExpectRefused(ErrorKind::kUnsupported, "args.mla_down_proj_fusion");
 }
 
 TEST_F(PredictedBuffersTest, RefuseWhatMakesOtherBuffers) {
@@ -298,6 +339,7 @@ TEST(BufferArgumentsTest, OthersThanMegatronHasAreRefusedByName) {
                                                          {"world_size", std::int64_t{1} << 40},
                                                          {"overlap_grad_reduce", 1},
                                                          {"fp8_param_gather", "x"},
+                                                         {"mla_down_proj_fusion", 1},
                                                          {"ddp_bucket_size", 1000.0},
                                                          {"transformer_impl", "foo"},
                                                          {"transformer_impl", 3}};

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,10 +19,12 @@
 #include "core/checkpoint/read.h"
 #include "core/checkpoint/validate.h"
 #include "core/io/posix_storage.h"
+#include "core/io/storage.h"
 #include "formats/torch_dist/internal/source.h"
 #include "tests/formats/torch_dist/iteration_of.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
+#include "tests/testing/stated_source.h"
 
 namespace ckpt::torch_dist {
 namespace {
@@ -170,6 +173,70 @@ class UnpackedBuffersTest : public ::testing::Test {
     EXPECT_THAT(source, IsOk());
     return UnpackBuffers(std::shared_ptr<const CheckpointSource>(std::move(*source)));
   }
+  // The same, with buckets in chunks that end at these elements.
+  Result<std::shared_ptr<const CheckpointSource>> UnpackChunks(
+      const std::vector<std::int64_t>& ends) {
+    IndexBuilder builder;
+    std::vector<std::shared_ptr<const ReadableFile>> files;
+    const EncodingId raw = builder.AddEncoding("raw");
+    for (const MemoryTensor& tensor : tensors_) {
+      const FileId file = builder.AddFile(tensor.key);
+      files.push_back(MakeMemoryFile(tensor.key, tensor.values));
+      builder.AddTensor(tensor.key, tensor.dtype, tensor.shape);
+      if (!tensor.key.starts_with("optimizer.")) {
+        builder.AddChunk(WholeBox(tensor.shape), file, raw, 0, tensor.values.size());
+        continue;
+      }
+      std::int64_t begin = 0;
+      for (const std::int64_t end : ends) {
+        builder.AddChunk(Box{.offsets = {begin}, .sizes = {end - begin}}, file, raw,
+                         static_cast<std::uint64_t>(begin) * sizeof(float),
+                         static_cast<std::uint64_t>(end - begin) * sizeof(float));
+        begin = end;
+      }
+    }
+    return UnpackBuffers(MakePartialSource(builder.Build().value(), std::move(files)).value());
+  }
+  // With these arguments of the run, as JSON.
+  Result<std::shared_ptr<const CheckpointSource>> UnpackWith(const std::string& args) {
+    const std::string common = fmt::format(
+        R"({{"args": {{"$object": {{"class": "argparse.Namespace", "state": {}}}}}}})", args);
+    return UnpackBuffers(std::make_shared<testing::StatedSource>(
+        tensors_, testing::StatedObjects{{std::string(kCommonKey), common}}));
+  }
+
+  // Weights of experts, of elements that count, and what GroupedMLP makes of them on each of
+  // `ranks`: [experts, columns, rows], with the rank's rows of gate and up, or its columns.
+  void AddExperts(const std::string& key, const Dims& shape, float first) {
+    std::vector<float> values(static_cast<std::size_t>(NumElements(shape)));
+    std::iota(values.begin(), values.end(), first);
+    tensors_.push_back({key, DType::kFloat32, shape, Floats(values)});
+  }
+  // With room behind it, as before another parameter.
+  static std::vector<float> ArrayOf(float first, const Dims& shape,
+                                    const std::vector<std::int64_t>& rows,
+                                    const std::vector<std::int64_t>& columns) {
+    std::vector<float> array;
+    for (std::int64_t expert = 0; expert < shape[1]; ++expert) {
+      for (const std::int64_t column : columns) {
+        for (const std::int64_t row : rows) {
+          const std::int64_t elem = (expert * shape[2] + row) * shape[3] + column;
+          array.push_back(first + static_cast<float>(elem));
+        }
+      }
+    }
+    array.resize((array.size() + 63) / 64 * 64, 0);
+    return array;
+  }
+  // What is kept of one element.
+  static float MomentAt(const CheckpointSource& view, const std::string& weight, const Dims& at) {
+    const GlobalTensor* const moment = view.index().FindTensor("optimizer.state.exp_avg." + weight);
+    if (moment == nullptr) return -1;
+    Bytes bytes(sizeof(float));
+    const Box box = {.offsets = at, .sizes = Dims(at.size(), 1)};
+    EXPECT_THAT(ReadBox(view, *moment, box, bytes, kBudget), IsOk());
+    return LoadLe<float>(bytes.data());
+  }
   // The first element of what is kept for a weight: its place in the buffer.
   static float PlaceOfWeight(const CheckpointSource& view, const std::string& weight) {
     const GlobalTensor* const moment = view.index().FindTensor("optimizer.state.exp_avg." + weight);
@@ -255,6 +322,109 @@ TEST_F(UnpackedBuffersTest, KnowsTheCopyOfATiedEmbedding) {
   const auto view = Unpack();
   ASSERT_THAT(view, IsOk());
   EXPECT_EQ(PlaceOfWeight(**view, "embedding.word_embeddings.weight"), 0);
+}
+
+constexpr const char* kExperts1 = "decoder.layers.mlp.experts.experts.linear_fc1.weight";
+constexpr const char* kExperts2 = "decoder.layers.mlp.experts.experts.linear_fc2.weight";
+const Dims kShape1 = {1, 2, 8, 3};  // [layers, experts, gate and up, hidden]
+const Dims kShape2 = {1, 2, 3, 4};
+
+constexpr const char* kOneArray =
+    R"({"moe_grouped_gemm": true, "moe_use_legacy_grouped_gemm": true, )"
+    R"("transformer_impl": "transformer_engine", "swiglu": true, )"
+    R"("tensor_model_parallel_size": 2})";
+
+TEST_F(UnpackedBuffersTest, KnowsExpertsThatAreOneArray) {
+  AddExperts(kExperts1, kShape1, 1000);
+  AddExperts(kExperts2, kShape2, 2000);
+  AddBucket(
+      {ArrayOf(2000, kShape2, {0, 1, 2}, {0, 1}), ArrayOf(1000, kShape1, {0, 1, 4, 5}, {0, 1, 2})},
+      0);
+  AddBucket(
+      {ArrayOf(2000, kShape2, {0, 1, 2}, {2, 3}), ArrayOf(1000, kShape1, {2, 3, 6, 7}, {0, 1, 2})},
+      1);
+  const auto view = UnpackWith(kOneArray);
+  ASSERT_THAT(view, IsOk());
+  // Moments count the elements of a buffer, whose second parameter begins at 64.
+  for (std::int64_t expert = 0; expert < 2; ++expert) {
+    for (std::int64_t column = 0; column < 3; ++column) {
+      for (std::int64_t row = 0; row < 8; ++row) {
+        const std::int64_t in_rank = row % 2 + row / 4 * 2;
+        EXPECT_EQ(MomentAt(**view, kExperts1, {0, expert, row, column}),
+                  static_cast<float>(64 + (expert * 3 + column) * 4 + in_rank));
+      }
+    }
+    for (std::int64_t column = 0; column < 4; ++column) {
+      for (std::int64_t row = 0; row < 3; ++row) {
+        EXPECT_EQ(MomentAt(**view, kExperts2, {0, expert, row, column}),
+                  static_cast<float>((expert * 2 + column % 2) * 3 + row));
+      }
+    }
+  }
+  // They are no boxes in C order, of which others make buffers.
+  EXPECT_TRUE(BuffersOf(**view).empty());
+  EXPECT_TRUE(PartsOfBuffers(**view).empty());
+}
+
+// A chunk of several experts shows it, where no argument does.
+TEST_F(UnpackedBuffersTest, KnowsOneArrayOfExpertsByItsChunk) {
+  AddExperts(kExperts2, kShape2, 2000);
+  AddBucket({ArrayOf(2000, kShape2, {0, 1, 2}, {0, 1, 2, 3})});
+  const auto view = Unpack();
+  ASSERT_THAT(view, IsOk());
+  EXPECT_TRUE(ValidateIndex(**view).empty());
+  EXPECT_EQ(MomentAt(**view, kExperts2, {0, 1, 2, 3}), 23);
+  EXPECT_EQ(MomentAt(**view, kExperts2, {0, 0, 1, 2}), 7);
+}
+
+TEST_F(UnpackedBuffersTest, KnowsOneArrayOfExpertsThatDataParallelRanksDivide) {
+  AddExperts(kExperts2, kShape2, 2000);
+  AddBucket({ArrayOf(2000, kShape2, {0, 1, 2}, {0, 1, 2, 3})});
+  for (std::int64_t cut = 1; cut < 24; ++cut) {
+    SCOPED_TRACE(cut);
+    const auto view = UnpackChunks({cut, 24, 64});
+    ASSERT_THAT(view, IsOk());
+    EXPECT_TRUE(ValidateIndex(**view).empty());
+    for (std::int64_t elem = 0; elem < 24; ++elem) {
+      const Dims at = {0, elem / 12, elem % 3, elem / 3 % 4};
+      EXPECT_EQ(MomentAt(**view, kExperts2, at), static_cast<float>(elem));
+    }
+  }
+}
+
+// Of later versions, which have no such class.
+TEST_F(UnpackedBuffersTest, KnowsExpertsThatAreNoArrayWhateverArgumentsSay) {
+  AddExperts(kExperts2, kShape2, 2000);
+  std::vector<float> second(64, 0);
+  std::iota(second.begin(), second.begin() + 12, 2012.0F);
+  std::vector<float> first(64, 0);
+  std::iota(first.begin(), first.begin() + 12, 2000.0F);
+  AddBucket({second, first});
+  const auto view = UnpackWith(R"({"moe_grouped_gemm": true, "transformer_impl": "local", )"
+                               R"("tensor_model_parallel_size": 1})");
+  ASSERT_THAT(view, IsOk());
+  EXPECT_EQ(MomentAt(**view, kExperts2, {0, 0, 0, 1}), 65);
+  EXPECT_EQ(MomentAt(**view, kExperts2, {0, 1, 0, 1}), 1);
+  EXPECT_FALSE(BuffersOf(**view).empty());
+}
+
+TEST_F(UnpackedBuffersTest, RefusesExpertsThatAreEqualEitherWay) {
+  tensors_.push_back(
+      {kExperts2, DType::kFloat32, {1, 2, 8, 8}, Floats(std::vector<float>(128, 1))});
+  AddBucket({Repeated(1), Repeated(1)});
+  const auto view = Unpack();
+  ASSERT_THAT(view, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_THAT(view.status().first().actual, HasSubstr("as one array of experts"));
+}
+
+TEST_F(UnpackedBuffersTest, NamesAnExpertsOwnKeyBesideOneArray) {
+  const std::string key = "decoder.layers.0.mlp.experts.experts.1.linear_fc2.weight";
+  AddExperts(key, kShape2, 2000);
+  AddBucket({ArrayOf(2000, kShape2, {0, 1, 2}, {0, 1, 2, 3})});
+  const auto view = UnpackWith(kOneArray);
+  ASSERT_THAT(view, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_EQ(view.status().first().tensor, key);
+  EXPECT_THAT(view.status().first().actual, HasSubstr("singleton_local_shards"));
 }
 
 TEST_F(UnpackedBuffersTest, RefusesEqualVectorsOfUnknownOrder) {

@@ -288,12 +288,16 @@ TEST(EntryWalkTest, TellsWhereEntriesStand) {
   EXPECT_THAT(Paths("K\1."), IsOkAndHolds(IsEmpty()));
   EXPECT_THAT(Paths("](N" + kTensor + "e."),
               IsOkAndHolds(ElementsAre(Pair("0", path(std::string("0"))), Pair("1", path(one)))));
-  // A key that is a number is none of a list's positions; any other one becomes text.
+  // A key that is a number is none of a list's positions, and a constant is no text.
   const NumberKey key = {.number = 1};
   EXPECT_THAT(Paths("}(Va\n}K\1](" + kTensor + "NesVb\n}\x88Nsu."),
               IsOkAndHolds(ElementsAre(
                   Pair("a.1.0", path(a, key, first)), Pair("a.1.1", path(a, key, second)),
-                  Pair("b.True", path(std::string("b"), std::string("True"))))));
+                  Pair("b.True", path(std::string("b"), ConstantKey::kTrue)))));
+  EXPECT_THAT(Paths("}(N}Va\nNs\x89}Va\nNsG\x3F\xF8" + std::string(6, '\0') + "}Va\nNsu."),
+              IsOkAndHolds(ElementsAre(Pair("1.5.a", path(std::string("1.5"), a)),
+                                       Pair("False.a", path(ConstantKey::kFalse, a)),
+                                       Pair("None.a", path(ConstantKey::kNone, a)))));
   // Keys that are the same as text, and still stand apart.
   EXPECT_THAT(Paths("}(Va.a\n" + kTensor + "Va\n}Va\nNsu."),
               IsOkAndHolds(ElementsAre(Pair("['a']['a']", path(a, a)),
@@ -304,6 +308,25 @@ TEST(EntryWalkTest, TellsWhereEntriesStand) {
       "cm\nModule\n)\x81}(V_parameters\n}V_buffers\n}V_modules\n}Va\n" + inner + "sub";
   EXPECT_THAT(Paths("}Va\n" + outer + "s."),
               IsOkAndHolds(ElementsAre(Pair("a.a.w", path(a, std::string("a.w"))))));
+}
+
+TEST(EntryWalkTest, FindsWhatIsWholeBehindConstants) {
+  // {None: {"x": None}, "None": {"y": None}, True: {"z": None}}
+  const std::string pickle = "}(N}Vx\nNsVNone\n}Vy\nNs\x88}Vz\nNsu.";
+  const auto parsed = pickle::ParsePickle(AsBytes(pickle), "p");
+  ASSERT_THAT(parsed, IsOk());
+  const auto keys = [&](const PathStep& step) {
+    const std::vector<EntryPath> whole = {{step}};
+    const auto found =
+        FindEntries(parsed->graph, parsed->root, NodesAt(parsed->graph, parsed->root, whole));
+    std::vector<std::string> all;
+    for (const NamedNode& named : found->list) all.push_back(named.key);
+    return all;
+  };
+  EXPECT_THAT(keys(ConstantKey::kNone), UnorderedElementsAre("None", "None.y", "True.z"));
+  EXPECT_THAT(keys(std::string("None")), UnorderedElementsAre("None.x", "None", "True.z"));
+  EXPECT_THAT(keys(ConstantKey::kTrue), UnorderedElementsAre("None.x", "None.y", "True"));
+  EXPECT_THAT(keys(ConstantKey::kFalse), UnorderedElementsAre("None.x", "None.y", "True.z"));
 }
 
 TEST(EntryWalkTest, TakesNothingApartThatIsWhole) {

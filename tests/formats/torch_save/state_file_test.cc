@@ -155,6 +155,23 @@ TEST_F(StateFileTest, NestsThemWhereTheyStood) {
   EXPECT_NE(whole.find(R"("model":{"a.b":)"), std::string::npos) << whole;
 }
 
+TEST_F(StateFileTest, KeepsConstantsAndTextsApart) {
+  const EntryPaths places = {{"None.a", {ConstantKey::kNone, std::string("a")}},
+                             {"None.b", {std::string("None"), std::string("b")}},
+                             {"True.a", {ConstantKey::kTrue, std::string("a")}},
+                             {"True.b", {std::string("True"), std::string("b")}}};
+  Write({.tensors = {Tensor("True.a"), Tensor("True.b"), Tensor("None.a")},
+         .objects = {Object("None.b", "1")},
+         .paths = places});
+  EXPECT_THAT(tensors(), ElementsAre("None.a", "True.a", "True.b"));
+  EXPECT_THAT(objects(), ElementsAre("None.b"));
+  EXPECT_EQ(source_->Paths(), places);
+  const std::string whole = Whole();
+  EXPECT_NE(whole.find(R"([true,{"a":)"), std::string::npos) << whole;
+  EXPECT_NE(whole.find(R"(["None",{"b":1}])"), std::string::npos) << whole;
+  EXPECT_FALSE(has_record_);
+}
+
 TEST_F(StateFileTest, SetsAttributesOfMappings) {
   const AttributeName attribute = {.name = "_metadata"};
   Write({.tensors = {Tensor("model.w")},

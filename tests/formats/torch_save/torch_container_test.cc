@@ -55,13 +55,15 @@ TEST(TorchContainerTest, StoragesAreTheRecordsBelowData) {
 }
 
 TEST(TorchContainerTest, SaysWhichValuesAreWholeAndWhereTheyCameFrom) {
-  const auto container = OpenRecords({{"data.pkl", "N."},
-                                      {"ckptkit_objects.json", R"([["a.b",0],["c",7,"d"],[]])"},
-                                      {"ckptkit_origin.json", "{}"}});
+  const auto container =
+      OpenRecords({{"data.pkl", "N."},
+                   {"ckptkit_objects.json", R"([["a.b",0],["c",7,"d"],[{"key":null}],[]])"},
+                   {"ckptkit_origin.json", "{}"}});
   ASSERT_THAT(container, IsOk());
   const EntryPath first = {"a.b"s, std::int64_t{0}};
   const EntryPath second = {"c"s, std::int64_t{7}, "d"s};
-  EXPECT_EQ(container->whole, (std::vector<EntryPath>{first, second, {}}));
+  const EntryPath third = {ConstantKey::kNone};
+  EXPECT_EQ(container->whole, (std::vector<EntryPath>{first, second, third, {}}));
   EXPECT_EQ(container->origin, "{}");
   for (const std::string& text : {""s, "["s, "{}"s, "[7]"s, "[[0.5]]"s, "[[null]]"s, "[[[]]]"s}) {
     const auto refused = OpenRecords({{"data.pkl", "N."}, {"ckptkit_objects.json", text}});

@@ -24,18 +24,6 @@ using testing::FailsWith;
 using ::testing::HasSubstr;
 using testing::IsOk;
 
-// Repositories whose model the trainer computes.
-std::vector<std::string> CoveredCases() {
-  std::vector<std::string> cases = testing::GoldenCases("hf");
-  std::erase_if(cases, [](const std::string& name) {
-    for (const char* prefix : {"gptoss", "olmoe"}) {
-      if (name.starts_with(prefix)) return true;
-    }
-    return false;
-  });
-  return cases;
-}
-
 CheckOptions OptionsOf(const std::string& name) {
   const Path directory = testing::GoldenDir() / "hf" / name;
   CheckOptions options;
@@ -80,7 +68,8 @@ std::string TestName(const ::testing::TestParamInfo<std::string>& test) {
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
-INSTANTIATE_TEST_SUITE_P(Golden, CheckGoldenTest, ::testing::ValuesIn(CoveredCases()), TestName);
+INSTANTIATE_TEST_SUITE_P(Golden, CheckGoldenTest, ::testing::ValuesIn(testing::TrainedModels()),
+                         TestName);
 
 // One case that is in the selection inside the source tree, with experts.
 constexpr const char* kExperts = "qwen3moe-norm-bf16";

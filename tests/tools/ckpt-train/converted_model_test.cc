@@ -7,9 +7,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "converters/config/hf_config.h"
-#include "converters/config/model_settings.h"
-#include "converters/families/family_registry.h"
 #include "converters/verbs/convert.h"
 #include "core/json/json_reader.h"
 #include "formats/registry/registry.h"
@@ -140,7 +137,7 @@ class ConvertedModelTest : public testing::SmallTraining {
 // Published models as they are, then with options that Megatron has none for.
 std::vector<ConvertedCase> Models() {
   std::vector<ConvertedCase> models;
-  for (const std::string& golden : testing::GoldenCases("hf")) {
+  for (const std::string& golden : testing::TrainedModels()) {
     std::string name = golden;
     std::replace(name.begin(), name.end(), '-', '_');
     models.push_back({name, golden, {}});
@@ -161,12 +158,6 @@ std::vector<ConvertedCase> Models() {
                     [&](const ConvertedCase& model) { return model.golden == edited.golden; });
     if (is_there) models.push_back(edited);
   }
-  std::erase_if(models, [](const ConvertedCase& model) {
-    const auto json = ReadSmallFile(
-        PosixStorage(), testing::GoldenDir() / "hf" / model.golden / "ckpt/config.json", 1 << 20);
-    const auto config = ParseHfConfig(json.value(), model.golden);
-    return !FindFamily(*config).ok() || !ModelSettings(*config).ok();
-  });
   return models;
 }
 

@@ -59,8 +59,8 @@ class NotedCollectives final : public Collectives {
     Note({shard, full});
     target_->GatherShards(queue, shard, full, ready);
   }
-  void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard,
-                         GradWrite write, std::span<const ShardRows> rows) override {
+  void ReduceScatterInto(Queue& queue, const Tensor& full, const Tensor& shard, GradWrite write,
+                         std::span<const ShardRows> rows) override {
     Note({full, shard});
     target_->ReduceScatterInto(queue, full, shard, write, rows);
   }

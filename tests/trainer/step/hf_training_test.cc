@@ -29,7 +29,6 @@
 namespace ckpt {
 namespace {
 
-using testing::GoldenCases;
 using testing::GoldenDir;
 using testing::IsOk;
 using namespace trainer;  // NOLINT(google-build-using-namespace)
@@ -149,15 +148,6 @@ Result<std::vector<double>> TrainOn(const MeshConfig& mesh, const ModelSource& m
   return losses;
 }
 
-std::vector<std::string> CoveredCases() {
-  std::vector<std::string> cases;
-  for (const std::string& name : GoldenCases("hf")) {
-    const auto model = OpenModel(PosixStorage(), GoldenDir() / "hf" / name / "ckpt", {});
-    if (model.ok() && ModelSettings(model->config).ok()) cases.push_back(name);
-  }
-  return cases;
-}
-
 class HfTrainingTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(HfTrainingTest, FollowsTheRecordedLosses) {
@@ -191,7 +181,7 @@ TEST_P(HfTrainingTest, FollowsTheRecordedLosses) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, HfTrainingTest, ::testing::ValuesIn(CoveredCases()),
+INSTANTIATE_TEST_SUITE_P(Golden, HfTrainingTest, ::testing::ValuesIn(testing::TrainedModels()),
                          [](const auto& test) {
                            std::string name = test.param;
                            std::replace(name.begin(), name.end(), '-', '_');

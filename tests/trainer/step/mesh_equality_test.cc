@@ -161,9 +161,11 @@ TEST(MeshBitsTest, QueuesThatAreThreadsChangeNothing) {
 }
 
 // Ranks read weights and gradients in each other's memory, with delays between all work, and what
-// was released is poisoned: a wait that is missing would show.
+// was released is poisoned: a wait that is missing would show. One in five of all: another case on
+// each mesh.
 TEST(MeshBitsTest, RanksThatReadEachOthersMemoryGetTheSameBits) {
   std::uint64_t delay_seed = 0;
+  std::size_t valid = 0;
   for (const MeshCase& c : AllMeshes()) {
     if (c.ranks == 1) continue;
     const struct {
@@ -179,7 +181,7 @@ TEST(MeshBitsTest, RanksThatReadEachOthersMemoryGetTheSameBits) {
     for (const auto& [expert_parallel, micro_batches, compute] : cases) {
       TrainConfig config =
           OnMesh(SmallRun(SmallDeepSeek(), micro_batches * c.ranks), c, expert_parallel);
-      if (!ValidateMesh(config.mesh, 8).ok()) continue;
+      if (!ValidateMesh(config.mesh, 8).ok() || valid++ % 5 != 0) continue;
       SCOPED_TRACE(::testing::Message()
                    << NameOf(c) << ", expert parallel " << expert_parallel << ", " << micro_batches
                    << " micro-batches, " << DTypeName(compute));
