@@ -149,15 +149,15 @@ def test_an_older_version_takes_the_form_that_it_had(case, core, tmp_path):
     assert tools.digests(tmp_path / "back-own") == tools.digests(tmp_path / "back-ours")
 
 
-@pytest.mark.parametrize("form", ("fully_reshardable", "fully_sharded_model_space"))
+@pytest.mark.parametrize(("version", "form"), (("0.15.3", "fully_reshardable"), ("0.15.3", "fully_sharded_model_space"), ("0.16.1", "dp_reshardable")))
 @pytest.mark.parametrize("case", [c for c in RUNS if c.name.startswith("moe_ep2")], ids=golden.name)
-def test_experts_in_one_array_come_back_from_an_older_version(case, form, core, tmp_path):
-    """In model space it flattens states in the array's own order, the transposed one of the weights that it stores."""
+def test_experts_in_one_array_come_back(case, version, form, core, tmp_path):
+    """In model space and in buffers states have the array's own order, the transposed one of the weights that are stored."""
     ours, own = tmp_path / "ours", tmp_path / "own"
     options = ("--transformer-impl", "local", "--dtype", "bfloat16")
     tools.convert("fsdp-to-torch-dist", case / "ckpt", ours, *options)
     (folder,) = ours.glob("iter_*")
-    tools.peer("2.15.0", "megatron_core.py", core("0.15.3"), folder, tmp_path / "live.pt", own, "--grouped", "--optimizer-form", form, timeout=120)
+    tools.peer("2.15.0", "megatron_core.py", core(version), folder, tmp_path / "live.pt", own, "--grouped", "--optimizer-form", form, timeout=120)
     for saved in (ours, own):
         tools.convert("torch-dist-to-fsdp", saved, tmp_path / f"back-{saved.name}", "--transformer-impl", "local")
     assert tools.digests(tmp_path / "back-own") == tools.digests(tmp_path / "back-ours")
