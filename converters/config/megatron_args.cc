@@ -204,7 +204,11 @@ Result<std::vector<Problem>> DifferencesFromArgs(const Configuration& hf_config,
 Result<Configuration> ShapeFromMegatronArgs(const Configuration& args) {
   CKPT_ASSIGN_OR_RETURN(const TranslationTable table,
                         LoadBuiltInTranslation("megatron_to_hf.table"));
-  return table.TranslateUnchecked(args);
+  CKPT_ASSIGN_OR_RETURN(Configuration shape, table.TranslateUnchecked(args));
+  // The table takes rows for tokens where nothing else is known.
+  const auto tokens = args.find("vocab_size");
+  if (tokens == args.end() || tokens->second.is_null()) shape.erase("vocab_size");
+  return shape;
 }
 
 Result<Configuration> ConfigFromMegatronArgs(const Configuration& args) {

@@ -50,7 +50,8 @@ Result<std::vector<Problem>> DifferencesFromArgs(const layout::Configuration& hf
 // Errors: kUnsupported (no layout table describes such a model), kBadMetadata.
 Result<layout::Configuration> ConfigFromMegatronArgs(const layout::Configuration& args);
 
-// The same of a model that no layout table may describe: for its sizes. Errors: kBadMetadata.
+// The same of a model that no layout table may describe: for its sizes. Without `vocab_size` if the
+// run says only how many rows its vocabulary has. Errors: kBadMetadata.
 Result<layout::Configuration> ShapeFromMegatronArgs(const layout::Configuration& args);
 
 }  // namespace ckpt

@@ -1,7 +1,10 @@
 #include "converters/quantised/decoded_weights.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -30,6 +33,16 @@ std::string FileOf(const CheckpointIndex& index, const GlobalTensor& tensor) {
 
 std::string Describe(DType dtype, DimsView shape) {
   return fmt::format("{} {}", DTypeName(dtype), FormatDims(shape));
+}
+
+// "float32, bfloat16 or float16".
+std::string NamesOf(std::span<const DType> dtypes) {
+  std::string names(DTypeName(dtypes.front()));
+  for (std::size_t i = 1; i < dtypes.size(); ++i) {
+    names += i + 1 < dtypes.size() ? ", " : " or ";
+    names += DTypeName(dtypes[i]);
+  }
+  return names;
 }
 
 // The key of the weight whose part has this key and suffix.
@@ -102,9 +115,9 @@ Result<CodedTensor> PairWithScales(const CheckpointIndex& index, const StorageSc
         .Actual(FormatDims(codes.shape));
   }
   const Dims grid = GridShape(*tensor);
-  if (scales->dtype != scheme.scales_dtype) {
+  if (std::ranges::find(scheme.scales_dtypes, scales->dtype) == scheme.scales_dtypes.end()) {
     return fail(ErrorKind::kDtypeMismatch, "scales have another dtype", *scales)
-        .Expected(Describe(scheme.scales_dtype, grid))
+        .Expected(fmt::format("{} {}", NamesOf(scheme.scales_dtypes), FormatDims(grid)))
         .Actual(Describe(scales->dtype, scales->shape));
   }
   if (scales->shape != grid) {

@@ -1,7 +1,7 @@
 // Quantised weights of a published model, seen as the bfloat16 that they stand for.
 //
-//   fp8    X float8_e4m3fn [r, c] with X_scale_inv float32, one for each block of
-//          `weight_block_size`; blocks at the ends of rows and columns may be smaller
+//   fp8    X float8_e4m3fn [r, c] with X_scale_inv float32, bfloat16 or float16, one for each block
+//          of `weight_block_size`; blocks at the ends of rows and columns may be smaller
 //   mxfp4  X_blocks uint8 [..., c / 32, 16] with X_scales uint8 [..., c / 32]
 #ifndef CKPT_CONVERTERS_QUANTISED_DECODED_WEIGHTS_H_
 #define CKPT_CONVERTERS_QUANTISED_DECODED_WEIGHTS_H_

@@ -76,34 +76,56 @@ layout::Choices SaidBy(const layout::Configuration& config, const layout::Naming
   return said;
 }
 
+struct NamingMatch {
+  layout::SourceMatch match;
+  bool agrees = false;  // with what the configuration says of the form
+};
+
 // The keys of a model may fit several forms of a naming. What the configuration says comes first.
-Result<layout::SourceMatch> MatchNaming(const ModelSource& model, const layout::Naming& naming,
-                                        std::span<const GlobalTensor> tensors) {
+Result<NamingMatch> MatchNaming(const ModelSource& model, const layout::Naming& naming,
+                                std::span<const GlobalTensor> tensors) {
   const layout::Configuration config = model.layout_config();
   const layout::Choices said = SaidBy(config, naming);
   if (!said.empty()) {
     Result<layout::SourceMatch> match =
         layout::MatchSource(*model.family, naming.id, config, tensors, said);
-    if (match.ok() && match->problems.empty()) return match;
+    if (match.ok() && match->problems.empty()) return NamingMatch{*std::move(match), true};
   }
-  return layout::MatchSource(*model.family, naming.id, config, tensors);
+  CKPT_ASSIGN_OR_RETURN(layout::SourceMatch match,
+                        layout::MatchSource(*model.family, naming.id, config, tensors));
+  return NamingMatch{std::move(match), said.empty()};
 }
 
-// The naming that was `asked` for, or else the naming of the table that fits the keys best. The
-// container alone does not decide it.
+// The namings of the table, that of the container first.
+std::vector<const layout::Naming*> NamingsToTry(const ModelSource& model) {
+  std::vector<const layout::Naming*> namings;
+  for (const layout::Naming& naming : model.family->namings) namings.push_back(&naming);
+  std::stable_partition(namings.begin(), namings.end(), [&](const layout::Naming* naming) {
+    return naming->id == model.checkpoint->format->usual_naming;
+  });
+  return namings;
+}
+
+// The naming that was `asked` for, or else the naming of the table that fits the keys best: the
+// container alone does not decide it. Keys may fit several. Those of the container come first then,
+// and next those of which the configuration says the same form as the keys.
 Result<layout::SourceMatch> MatchBest(const ModelSource& model, const std::string& asked,
                                       std::span<const GlobalTensor> tensors) {
   std::optional<layout::SourceMatch> best;
   Status failure;
-  for (const layout::Naming& naming : model.family->namings) {
-    if (!asked.empty() && naming.id != asked) continue;
-    Result<layout::SourceMatch> match = MatchNaming(model, naming, tensors);
-    if (!match.ok()) {
-      failure.Add(std::move(match).status());
+  for (const layout::Naming* const naming : NamingsToTry(model)) {
+    if (!asked.empty() && naming->id != asked) continue;
+    Result<NamingMatch> found = MatchNaming(model, *naming, tensors);
+    if (!found.ok()) {
+      failure.Add(std::move(found).status());
       continue;
     }
-    if (!best || match->problems.size() < best->problems.size()) best = std::move(match).value();
-    if (best->problems.empty()) break;
+    const bool fits = found->match.problems.empty();
+    const bool is_own = naming->id == model.checkpoint->format->usual_naming;
+    if (fits && (is_own || found->agrees)) return std::move(found->match);
+    if (!best || found->match.problems.size() < best->problems.size()) {
+      best = std::move(found->match);
+    }
   }
   if (!best && failure.ok()) {
     return Error(ErrorKind::kUnsupported, "the layout table does not describe this naming")

@@ -74,6 +74,14 @@ Result<const layout::Naming*> FindNaming(const Target& target, const ModelSource
                                            : "ckpt-convert --naming NAME chooses it");
 }
 
+// Whether a choice of the source is one for its targets, too. Where its shards are singleton, each
+// layer has keys of its own, also if all are alike.
+bool IsForTargets(const std::string& choice, const layout::Choices& source) {
+  if (choice != "layer_keys") return true;
+  const auto shards = source.find("shards");
+  return shards == source.end() || shards->second != "singleton";
+}
+
 }  // namespace
 
 std::string Target::NamingInUse() const {
@@ -120,7 +128,8 @@ Result<layout::Choices> ChoicesOf(const Target& target, const ModelSource& model
     const auto own = model.match.layout.choices.find(choice.name);
     const auto said = model.config.find(choice.name);
     const std::string* value = nullptr;
-    if (own != model.match.layout.choices.end()) {
+    if (own != model.match.layout.choices.end() &&
+        IsForTargets(choice.name, model.match.layout.choices)) {
       value = &own->second;
     } else if (said != model.config.end()) {
       value = said->second.AsText();

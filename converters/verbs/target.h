@@ -54,8 +54,9 @@ struct Target {
 
 // The choices of the target's naming: what the user asked for, what "original" stands for; else
 // what the source's own form is, or what its configuration says, where the naming has such a
-// choice. Errors: kUsage (the container or the family's table cannot have the naming that was asked
-// for), kUnsupported (the table lacks the container's usual one).
+// choice. That layers are apart only because shards are singleton is no form to keep. Errors:
+// kUsage (the container or the family's table cannot have the naming that was asked for),
+// kUnsupported (the table lacks the container's usual one).
 Result<layout::Choices> ChoicesOf(const Target& target, const ModelSource& model);
 
 // Whether another value of the choice would give the model's tensors or objects other names or

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <iterator>
 #include <map>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -98,6 +101,43 @@ bool MakeOneObject(const EntryPaths& paths) {
     if (!FitBeside(*sorted[i - 1], *sorted[i])) return false;
   }
   return true;
+}
+
+std::set<EntryPath> ListsLostToTorch(const EntryPaths& paths,
+                                     const std::function<bool(const std::string& key)>& is_tensor) {
+  struct List {
+    std::set<std::int64_t> positions;
+    bool is_taken_apart = false;
+  };
+  std::map<EntryPath, List> lists;
+  for (const auto& [key, path] : paths) {
+    for (auto at = path.begin(); at != path.end(); ++at) {
+      if (IsKey(*at)) continue;
+      List& list = lists[EntryPath(path.begin(), at)];
+      list.positions.insert(std::get<std::int64_t>(*at));
+      // A list within it is taken apart, too, or becomes a mapping.
+      const bool is_last = at + 1 == path.end();
+      list.is_taken_apart = list.is_taken_apart || !is_last || is_tensor(key);
+    }
+  }
+  std::set<EntryPath> lost;
+  for (auto& [place, list] : lists) {
+    const bool has_gap = *list.positions.rbegin() >= std::ssize(list.positions);
+    if (has_gap || !list.is_taken_apart) lost.insert(place);
+  }
+  return lost;
+}
+
+void MakeMappings(const std::set<EntryPath>& lists, EntryPaths& paths) {
+  if (lists.empty()) return;
+  for (auto& [key, path] : paths) {
+    const EntryPath in_lists = path;
+    for (std::size_t i = 0; i < path.size(); ++i) {
+      const auto end = in_lists.begin() + static_cast<std::ptrdiff_t>(i);
+      const bool is_of_list = !IsKey(path[i]) && lists.contains(EntryPath(in_lists.begin(), end));
+      if (is_of_list) path[i] = std::visit(TextOfStep{}, in_lists[i]);
+    }
+  }
 }
 
 }  // namespace ckpt

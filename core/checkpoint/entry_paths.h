@@ -4,7 +4,9 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -54,6 +56,17 @@ using EntryPaths = std::map<std::string, EntryPath>;
 // is, or below it, no container is mapping and list at once, the outermost one is a mapping, and no
 // list is so long that it was made to exhaust memory.
 [[nodiscard]] bool MakeOneObject(const EntryPaths& paths);
+
+// The lists, by their places, in which torch does not find all entries again. It makes the object
+// of the paths, flattens it, and asks for what is there: for a position that no path names, and for
+// a list as a whole if neither a tensor nor a mapping is in it, also in lists within it.
+// `is_tensor` says so of a key.
+[[nodiscard]] std::set<EntryPath> ListsLostToTorch(
+    const EntryPaths& paths, const std::function<bool(const std::string& key)>& is_tensor);
+
+// Makes mappings of these lists, whose keys are the positions as texts: JoinSteps of a path stays
+// the same.
+void MakeMappings(const std::set<EntryPath>& lists, EntryPaths& paths);
 
 }  // namespace ckpt
 

@@ -37,6 +37,7 @@ struct RunRequest {
   TrainingRun run = {};
   // What else lies beside it, under the format's keys (RunFormat::carries_objects).
   std::vector<PickledEntry> carried = {};
+  std::vector<MemoryTensor> carried_tensors = {};  // the same, small ones
   // Where it stood in the nested object; others as `path_of` says. They make one object
   // (MakeOneObject), also if the format's keys are texts (StayApartAsTexts).
   EntryPaths carried_paths = {};

@@ -346,7 +346,8 @@ void PlaceTensors(const WriterOptions& options, std::uint64_t chunk_bytes, FileL
 
 // Where loaders without a template put each entry. Torch flattens the object that it makes of these
 // paths, and looks each entry up by its steps, joined with points. So a key that is another text
-// stands on top, such as `['a.b']`, which is told apart from `['a']['b']`.
+// stands on top, such as `['a.b']`, which is told apart from `['a']['b']`. Lists in which it would
+// look for others become mappings.
 EntryPaths PathsOf(const std::set<std::string_view>& keys, const WriterOptions& options) {
   EntryPaths paths;
   bool is_moved = false;
@@ -359,6 +360,10 @@ EntryPaths PathsOf(const std::set<std::string_view>& keys, const WriterOptions& 
     }
     paths.emplace(key, std::move(path));
   }
+  std::set<std::string_view> objects;
+  for (const PickledEntry& object : options.objects) objects.insert(object.key);
+  const auto is_tensor = [&](const std::string& key) { return !objects.contains(key); };
+  MakeMappings(ListsLostToTorch(paths, is_tensor), paths);
   if (is_moved && !MakeOneObject(paths)) {
     for (auto& [key, path] : paths) path = EntryPath{key};
   }

@@ -41,7 +41,8 @@ struct WriterOptions {
   bool stores_paths = true;
   // Where a flat key stands in the nested state dict that loaders without a template rebuild.
   // Default: at the top level. So do keys that are not the steps of their paths, joined with
-  // points: torch's loaders would look for those, and find nothing.
+  // points: torch's loaders would look for those, and find nothing. Lists with gaps, or of objects
+  // alone, become mappings (ListsLostToTorch).
   std::function<EntryPath(const std::string& key)> path_of = nullptr;
   // Data files of about equal size; 0: as many as max_file_bytes asks for.
   int files = 0;

@@ -20,11 +20,17 @@ inline constexpr std::string_view kCommonFile = "common.pt";
 inline constexpr std::string_view kCommonKey = "common_state";
 
 // `sharded_backend` of metadata.json; nothing if the file belongs to another program, or is not
-// there. Errors: kUnsupported (no backend that Megatron-Core ever had), kBadMetadata, kIo.
+// there. Errors: kUnsupported (no backend or version of it that Megatron-Core ever had),
+// kBadMetadata, kIo.
 Result<std::optional<std::string>> ShardedBackend(const Place& place);
 
-// Errors: kUnsupported (another backend), kBadMetadata, kNotFound, kResource, kIo.
+// Errors: kUnsupported (another backend, or another version of it), kBadMetadata, kNotFound,
+// kResource, kIo.
 Status CheckShardedBackend(Storage& storage, const Path& directory, std::string_view expected);
+
+// Whether metadata.json says that the common state is a file (`common_backend`): Core up to 0.18
+// always writes both. Errors: kBadMetadata, kNotFound, kResource, kIo.
+Result<bool> SaysCommonFile(Storage& storage, const Path& directory);
 
 }  // namespace ckpt::megatron
 

@@ -31,7 +31,8 @@ Status ObjectFields::Give(std::string_view name, const TakeValue& take) const {
   if (entry == nullptr) return OkStatus();
   CKPT_ASSIGN_OR_RETURN(const RenderedObject object, source_.ReadObject(*entry));
   CKPT_ASSIGN_OR_RETURN(const JsonDocument json, JsonDocument::Parse(object.json, key));
-  return take(json.root()).Tensor(key);
+  const JsonCursor root = json.root();
+  return take(SettingValue(root, object.numbers)).Tensor(key);
 }
 
 }  // namespace ckpt::megatron

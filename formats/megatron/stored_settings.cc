@@ -9,9 +9,10 @@
 
 #include "core/json/json_reader.h"
 #include "core/layout/find_value.h"
-#include "core/layout/flatten_json.h"
 #include "core/training/run_format.h"
 #include "core/training/run_settings.h"
+#include "formats/megatron/internal/foreign_settings.h"
+#include "formats/megatron/internal/plain_setting.h"
 
 namespace ckpt::megatron {
 namespace {
@@ -115,10 +116,30 @@ Status ReadDecoupling(const StoredSettings& stored, StoredRun& into) {
 Status ReadOptimizer(const StoredSettings& stored, ParamGroup& group, StoredRun& into) {
   CKPT_RETURN_IF_ERROR(CheckFlags(stored));
   if (stored.Has("momentum")) group.sgd.emplace();
+  CKPT_RETURN_IF_ERROR(CheckForeignSettings(stored, group.sgd.has_value()));
   if (!group.sgd) CKPT_RETURN_IF_ERROR(ReadDecoupling(stored, into));
   ReadEach read = {stored, kOfGroups, into.said};
   VisitOptimizer(group, read);
   return read.status;
+}
+
+// Others than Adam and SGD keep the same: RAdam two moments, Muon of Keller Jordan a momentum.
+Status CheckMarks(const StoredSettings& stored, bool is_sgd) {
+  if (is_sgd) {
+    for (const std::string_view mark : {"dampening", "nesterov"}) {
+      if (stored.Has(mark)) continue;
+      return Error(ErrorKind::kUnsupported, "nothing says that the optimizer is SGD")
+          .Tensor(stored.Where(mark))
+          .Expected("dampening and nesterov, as each of its groups has them")
+          .Hint(kTakeWeightsAlone);
+    }
+    return OkStatus();
+  }
+  if (stored.Has("amsgrad") || stored.Has("bias_correction")) return OkStatus();
+  return Error(ErrorKind::kUnsupported, "nothing says that the optimizer is Adam or AdamW")
+      .Tensor(stored.Where("amsgrad"))
+      .Expected("amsgrad, or bias_correction, as each of their groups has it")
+      .Hint(kTakeWeightsAlone);
 }
 
 // Whatever the group has beside the settings of `known`.
@@ -140,52 +161,49 @@ Status ReadOthers(const StoredSettings& stored, const std::set<std::string, std:
   return OkStatus();
 }
 
-// A number, a truth value or a text.
-bool IsScalar(const JsonCursor& value) {
-  return !value.is_null() && value.kind() != JsonKind::kArray && value.kind() != JsonKind::kObject;
-}
-
 }  // namespace
 
 template <typename T, typename Convert>
 Status StoredSettings::ReadAs(std::string_view name, T& into, const Convert& convert) const {
-  return Give(name, [&](const JsonCursor& value) -> Status {
-    if (value.is_null()) return OkStatus();
+  return Give(name, [&](const SettingValue& value) -> Status {
+    if (value.json().is_null()) return OkStatus();
     CKPT_ASSIGN_OR_RETURN(into, convert(value));
     return OkStatus();
   });
 }
 
+Result<bool> StoredSettings::IsOff(std::string_view name) const {
+  bool is_off = true;
+  CKPT_RETURN_IF_ERROR(Give(name, [&](const SettingValue& value) -> Status {
+    const Result<bool> flag = PlainBool(value.json());
+    is_off = value.json().is_null() || (flag.ok() && !*flag);
+    return OkStatus();
+  }));
+  return is_off;
+}
+
 Status StoredSettings::Read(std::string_view name, bool& into) const {
-  return ReadAs(name, into, [](const JsonCursor& value) { return value.Bool(); });
+  return ReadAs(name, into, [](const SettingValue& value) { return PlainBool(value.json()); });
 }
 Status StoredSettings::Read(std::string_view name, double& into) const {
-  return ReadAs(name, into, [](const JsonCursor& value) { return value.Double(); });
+  return ReadAs(name, into, &PlainNumber);
 }
 Status StoredSettings::Read(std::string_view name, std::int64_t& count) const {
-  return ReadAs(name, count, [&](const JsonCursor& value) { return CountOf(value, Where(name)); });
-}
-Status StoredSettings::Read(std::string_view name, std::string& into) const {
-  return ReadAs(name, into, [](const JsonCursor& value) { return value.Text(); });
-}
-Status StoredSettings::Read(std::string_view name, std::array<double, 2>& into) const {
-  return ReadAs(name, into, [](const JsonCursor& value) -> Result<std::array<double, 2>> {
-    CKPT_ASSIGN_OR_RETURN(const JsonCursor tuple, value.At("$tuple"));
-    CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, tuple.Items());
-    std::array<double, 2> pair = {};
-    if (items.size() != pair.size()) {
-      return Error(ErrorKind::kBadMetadata, "not a pair of numbers")
-          .Actual(fmt::format("{} numbers", items.size()));
-    }
-    for (std::size_t i = 0; i < pair.size(); ++i) {
-      CKPT_ASSIGN_OR_RETURN(pair[i], items[i].Double());
-    }
-    return pair;
+  return ReadAs(name, count, [&](const SettingValue& value) -> Result<std::int64_t> {
+    if (value.json().kind() != JsonKind::kObject) return CountOf(value.json(), Where(name));
+    CKPT_ASSIGN_OR_RETURN(const double number, PlainNumber(value));
+    return CountOf(number, Where(name));
   });
 }
+Status StoredSettings::Read(std::string_view name, std::string& into) const {
+  return ReadAs(name, into, [](const SettingValue& value) { return value.json().Text(); });
+}
+Status StoredSettings::Read(std::string_view name, std::array<double, 2>& into) const {
+  return ReadAs(name, into, &PlainPair);
+}
 Status StoredSettings::Read(std::string_view name, std::vector<std::string>& into) const {
-  return ReadAs(name, into, [](const JsonCursor& value) -> Result<std::vector<std::string>> {
-    CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, value.Items());
+  return ReadAs(name, into, [](const SettingValue& value) -> Result<std::vector<std::string>> {
+    CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> items, value.json().Items());
     std::vector<std::string> texts;
     for (const JsonCursor& item : items) {
       CKPT_ASSIGN_OR_RETURN(texts.emplace_back(), item.Text());
@@ -193,16 +211,8 @@ Status StoredSettings::Read(std::string_view name, std::vector<std::string>& int
     return texts;
   });
 }
-
 Status StoredSettings::Read(std::string_view name, layout::Value& into) const {
-  return ReadAs(name, into, [](const JsonCursor& value) -> Result<layout::Value> {
-    const Result<std::vector<JsonCursor>> items = value.Items();
-    if (items.ok() ? std::ranges::all_of(*items, &IsScalar) : IsScalar(value)) {
-      return layout::ToValue(value);
-    }
-    return Error(ErrorKind::kUnsupported, "a setting of the optimizer is not a plain value")
-        .Hint(std::string(kTakeWeightsAlone));
-  });
+  return ReadAs(name, into, [](const SettingValue& value) { return PlainValue(value.json()); });
 }
 
 Result<std::int64_t> CountOf(double number, std::string_view tensor) {
@@ -223,13 +233,7 @@ Result<std::int64_t> CountOf(const JsonCursor& value, std::string_view tensor) {
 
 Status ReadTorchGroup(const StoredSettings& stored, ParamGroup& group, StoredRun& into) {
   CKPT_RETURN_IF_ERROR(ReadOptimizer(stored, group, into));
-  // Others than Adam keep the same moments: RAdam.
-  if (!group.sgd && !stored.Has("amsgrad") && !stored.Has("bias_correction")) {
-    return Error(ErrorKind::kUnsupported, "nothing says that the optimizer is Adam or AdamW")
-        .Tensor(stored.Where("amsgrad"))
-        .Expected("amsgrad, or bias_correction, as each of their groups has it")
-        .Hint(std::string(kTakeWeightsAlone));
-  }
+  CKPT_RETURN_IF_ERROR(CheckMarks(stored, group.sgd.has_value()));
   std::set<std::string, std::less<>> known;
   VisitOptimizer(std::as_const(group), NameEach{known});
   return ReadOthers(stored, known, group, into);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/checkpoint/source.h"
 #include "core/layout/value.h"
 #include "core/training/training_run.h"
 
@@ -21,6 +22,28 @@ class JsonCursor;
 }  // namespace ckpt
 
 namespace ckpt::megatron {
+
+// A setting as JSON, and the values of tensors that the JSON only names (RenderedObject::numbers),
+// if they are known. A view of both.
+class SettingValue {
+ public:
+  // Implicit on purpose: most settings hold no tensor.
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  SettingValue(const JsonCursor& json) : json_(&json) {}
+  SettingValue(const JsonCursor& json, const HeldNumbers& numbers)
+      : json_(&json), numbers_(&numbers) {}
+
+  [[nodiscard]] const JsonCursor& json() const { return *json_; }
+  [[nodiscard]] const HeldNumbers* numbers() const { return numbers_; }
+  // A value inside of it.
+  [[nodiscard]] SettingValue Part(const JsonCursor& json) const {
+    return numbers_ == nullptr ? SettingValue(json) : SettingValue(json, *numbers_);
+  }
+
+ private:
+  const JsonCursor* json_;
+  const HeldNumbers* numbers_ = nullptr;
+};
 
 class StoredSettings {
  public:
@@ -33,18 +56,22 @@ class StoredSettings {
   // Where the checkpoint keeps it, for errors.
   [[nodiscard]] virtual std::string Where(std::string_view name) const = 0;
 
-  // A setting that is not there, or that is None, leaves what was there.
-  // Errors: those of reading it; kBadMetadata (it has another type).
+  // Whether a setting is None or False, as is one that is not there. Errors: those of reading it.
+  [[nodiscard]] Result<bool> IsOff(std::string_view name) const;
+
+  // A setting that is not there, or that is None, leaves what was there. Numbers may be numpy's, or
+  // tensors of one. Errors: those of reading it; kBadMetadata (it has another type), kUnsupported
+  // (it is of a class that has no plain value here).
   Status Read(std::string_view name, bool& into) const;
   Status Read(std::string_view name, double& into) const;
   Status Read(std::string_view name, std::int64_t& count) const;  // perhaps stored as a float
   Status Read(std::string_view name, std::string& into) const;
-  Status Read(std::string_view name, std::array<double, 2>& into) const;  // a tuple
+  Status Read(std::string_view name, std::array<double, 2>& into) const;  // a tuple or a list
   Status Read(std::string_view name, std::vector<std::string>& into) const;
   Status Read(std::string_view name, layout::Value& into) const;  // a plain one, or a list of them
 
  protected:
-  using TakeValue = std::function<Status(const JsonCursor& value)>;
+  using TakeValue = std::function<Status(const SettingValue& value)>;
   // Hands the setting to `take` if it is there, and says in an error where it is.
   virtual Status Give(std::string_view name, const TakeValue& take) const = 0;
 
@@ -62,7 +89,8 @@ Result<std::int64_t> CountOf(const JsonCursor& value, std::string_view tensor);
 // StoredSettings::Read.
 
 // A parameter group of torch: the settings of SGD, which has a momentum, or of Adam, and whatever
-// else it has. Errors: kUnsupported (the optimizer is another one, or does what a run cannot say).
+// else it has. Errors: kUnsupported (the optimizer is another one, as far as its groups say it, or
+// does what a run cannot say).
 Status ReadTorchGroup(const StoredSettings& stored, ParamGroup& group, StoredRun& into);
 
 // The same with what Megatron adds.

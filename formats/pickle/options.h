@@ -36,6 +36,9 @@ struct PickleOptions {
   std::uint32_t max_nodes = 1U << 26;
   std::uint32_t max_stack = 1U << 26;
   Reducer* reducer = nullptr;  // not owned
+  // torch's legacy form has the class of a module as the persistent id ("module", the class, its
+  // file, its source): the id stands for the class.
+  bool has_module_ids = false;
   // Called now and then with a position; the bytes before it will not be looked at again in this
   // pass.
   std::function<void(std::uint64_t)> consumed = nullptr;

@@ -35,7 +35,8 @@ class SafetensorsSource final : public CheckpointSource {
   // single tensors goes to index().problems(): kMissingFile and kMissing (the index names a file or
   // tensor that is not there), kUnsupported (a dtype that torch lacks), kOverlap (a tensor in two
   // files), kCoverage (the index announces more bytes than the pieces hold), kDtypeMismatch,
-  // kOutOfRange and kBadMetadata (pieces that do not fit).
+  // kOutOfRange and kBadMetadata (pieces that do not fit). That a rank has no file where others
+  // have one is a warning (kMissingFile).
   static Result<std::unique_ptr<SafetensorsSource>> Open(Storage& storage, const Path& path);
 
   [[nodiscard]] const CheckpointIndex& index() const override { return index_; }

@@ -10,7 +10,6 @@
 #include "formats/megatron/bridge_files.h"
 #include "formats/megatron/dist_checkpoint.h"
 #include "formats/megatron/root.h"
-#include "formats/torch_dist/internal/grouped_states.h"
 #include "formats/torch_dist/internal/param_groups.h"
 #include "formats/torch_dist/internal/read_args.h"
 #include "formats/torch_dist/internal/read_run.h"
@@ -30,15 +29,9 @@ Result<std::optional<Path>> Recognise(const Place& place) {
   if (!backend && place.names.Has(".metadata") && place.names.Has(kCommonFile)) {
     return Error(ErrorKind::kIncomplete, "no metadata.json: an interrupted torch_dist save")
         .File(place.path.string())
-        .Hint("ckpt-inspect --format torch_dist reads what is there");
+        .Hint("ckpt-inspect --format dcp reads the tensors that are there");
   }
   return std::optional<Path>();
-}
-
-Result<std::shared_ptr<const CheckpointSource>> SeeByParameter(
-    std::shared_ptr<const CheckpointSource> source) {
-  CKPT_ASSIGN_OR_RETURN(source, UnpackBuffers(std::move(source)));
-  return TurnGroupedStates(std::move(source));
 }
 
 // The common state is a file in a checkpoint of Megatron-Core. Elsewhere it is an object, which
@@ -72,7 +65,7 @@ constexpr RunFormat kRun = {.weight_key = &WeightKey,
                             .plan = &PlanRun,
                             .holds_run = &HoldsRun,
                             .holds_groups = &HoldsGroups,
-                            .by_parameter = &SeeByParameter,
+                            .by_parameter = &UnpackBuffers,
                             .parts_of_buffers = &PartsOfBuffers,
                             .find_tensors = &FindTensors,
                             .read = &ReadRun,

@@ -107,6 +107,17 @@ group.add("model-list", "a model that is a list", job(members={"model": [1]}), r
 group.add("tensor-call", "a tensor that is a call", job(tensors={COLUMNS: SYSTEM}), CALLED)
 group.add("object-call", "a member that is a call", job(members={"extra": SYSTEM}), dataclasses.replace(CALLED, findings=CALLED.findings + (called("extra"),)))
 
+# --- Files of a distributed optimizer.
+
+MOMENTS = {"optimizer": {"param_groups": []}}
+BUFFERS = z.torch_file(p.dumps({}))
+for name, (data, kind, message) in {"buffers-garbage": (b"\0" * 64, "unsupported", "not a torch.save file"),
+                                    "buffers-behind": (BUFFERS + b"\0" * 100, "unsupported", "bytes follow the end of the zip"),
+                                    "buffers-cut": (BUFFERS[:-1], "truncated", "")}.items():
+    group.add(name, f"a rank's buffers: {name}",
+              edited(lambda f, data=data: [(f / rank / "distrib_optim.pt").write_bytes(data if rank == RANKS[1] else BUFFERS) for rank in RANKS], members=MOMENTS),
+              damaged(kind, message, digest=0, also=(warning("leftover", ""),)))
+
 # --- Parts.
 
 MODEL = "model."

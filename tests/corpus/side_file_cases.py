@@ -102,6 +102,9 @@ for name, (text, kind, message, file) in INTEGRITY.items():
 BACKENDS = {
     "empty": ("", "bad_metadata"), "deep": ("[" * 100000, "resource"), "number": ('{"sharded_backend":1}', "bad_metadata"),
     "other": ('{"sharded_backend":"../x"}', "unsupported"), "twice": ('{"sharded_backend":"torch_dist","sharded_backend":"zarr"}', "bad_metadata"),
+    "version": ('{"sharded_backend":"torch_dist","sharded_backend_version":2}', "unsupported"),
+    "version-huge": ('{"sharded_backend":"torch_dist","sharded_backend_version":' + "9" * 100 + "}", "bad_metadata"),
+    "version-text": ('{"sharded_backend":"torch_dist","sharded_backend_version":"1"}', "bad_metadata"),
 }
 for name, (text, kind) in BACKENDS.items():
     def make(folder, text=text):
@@ -109,6 +112,18 @@ for name, (text, kind) in BACKENDS.items():
         (folder / "metadata.json").write_text(text)
         return folder
     group.add(f"backend-{name}", f"a metadata.json that lies: {name}", make, refused(kind, ""))
+
+
+def without_common(folder):
+    d.one_tensor()(folder)
+    (folder / "metadata.json").write_text('{"sharded_backend":"torch_dist","sharded_backend_version":1,"common_backend":"torch","common_backend_version":1}')
+    return folder
+
+
+# Tensors are digested without it, and `diff` compares objects, too: so `verify` alone.
+group.add("backend-common-gone", "a copy without common.pt", without_common,
+          Outcome(1, 1, 0, (error("missing_file", "the common state's file is not there", tensor="common_state", file="common.pt"),)),
+          command=("ckpt-inspect", "verify", "@"))
 
 # --- config.json, which a conversion reads.
 

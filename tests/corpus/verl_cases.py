@@ -115,6 +115,11 @@ group.add("rank-outside", "a rank outside its world", job(files={name_of(7): b""
 group.add("world-huge", "a world of 2^62 ranks", lambda f: ((f / name_of(0, 1 << 62)).write_bytes(b""), f)[1], refused("bad_metadata", "a file's rank is not in its world"))
 group.add("worlds-two", "files of two worlds", job(files={name_of(0, 3): b""}), refused("bad_metadata", "several world sizes"))
 group.add("optimizer-garbage", "an optimizer that is no torch.save file", job(files={name_of(r, state="optim"): b"\0" * 64 for r in range(2)}),
-          warned("unsupported", "", also=(warning("leftover", ""),)))
+          damaged("unsupported", "not a torch.save file", file=name_of(0, state="optim"), digest=0,
+                  also=(error("unsupported", "not a torch.save file", file=name_of(1, state="optim")), warning("leftover", ""))))
 group.add("optimizer-damaged", "an optimizer whose checksum is wrong", job(files={name_of(r, state="optim"): z.archive([z.Entry(b"archive/data.pkl", p.dumps({}), crc=1)]) for r in range(2)}),
-          damaged("checksum", "", digest=0, also=(warning("leftover", ""),)))
+          damaged("checksum", "", digest=0, also=(error("checksum", ""), warning("leftover", ""))))
+group.add("optimizer-behind", "bytes behind the optimizer of a rank", job(files={name_of(r, state="optim"): z.torch_file(p.dumps({"state": {}})) + b"\0" * 100 * r for r in range(2)}),
+          damaged("unsupported", "bytes follow the end of the zip", digest=0, also=(warning("leftover", ""),)))
+group.add("optimizer-other", "an optimizer without groups", job(files={name_of(r, state="optim"): z.torch_file(p.dumps({"state": {}})) for r in range(2)}),
+          warned("unsupported", "no groups of parameters", file=name_of(0, state="optim"), also=(warning("leftover", ""),)))

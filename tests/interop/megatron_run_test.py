@@ -181,6 +181,30 @@ def test_singleton_shards_come_back(case, generation, core, tmp_path):
     for saved in (ours, own):
         tools.convert("torch-dist-to-fsdp", saved, tmp_path / f"back-{saved.name}", "--transformer-impl", "local")
     assert tools.digests(tmp_path / "back-own") == tools.digests(tmp_path / "back-ours")
+    # The same model in the usual form, with those objects that local layers have.
+    tools.convert("convert", own, tmp_path / "usual", "--to", "torch_dist", "--torch-dist-generation", generation)
+    (usual,) = (tmp_path / "usual").glob("iter_*")
+    assert stored(usual) == stored(folder) and tools.digests(usual) == tools.digests(folder)
+    assert argument(usual, "transformer_impl") == "local"
+
+
+@pytest.mark.parametrize("keys", ("stacked", "per_layer"))
+@pytest.mark.parametrize("generation", VERSIONS)
+def test_takes_alike_layers_after_singleton_shards(generation, keys, core, tmp_path):
+    """They are stacked again, or the arguments say that they are apart: the model asks for the keys that are there."""
+    run = train(tmp_path, num_experts=4, moe_ffn_hidden_size=24)
+    ours, own, again = tmp_path / "ours", tmp_path / "own", tmp_path / "again"
+    load = lambda path, own, *options: tools.peer("2.15.0", "megatron_core.py", core(VERSIONS[generation]), path, tmp_path / "live.pt", own,
+                                                  "--sequential", *options, timeout=120)
+    of_generation = ("--torch-dist-generation", generation)
+    tools.convert("fsdp-to-torch-dist", run, ours, "--transformer-impl", "local", "--dtype", "bfloat16", *of_generation)
+    (folder,) = ours.glob("iter_*")
+    load(folder, own, "--singleton", "true")
+    tools.convert("convert", own, again, "--to", "torch_dist", *of_generation, *(("--layer-keys", keys) if keys == "per_layer" else ()))
+    (folder,) = again.glob("iter_*")
+    load(folder, tmp_path / "last")
+    assert stored(tmp_path / "last") == stored(folder)
+    assert f"decoder.layers.{'1.' if keys == 'per_layer' else ''}mlp.router.weight" in stored(folder)[0]
 
 
 @pytest.mark.parametrize("version", VERSIONS.values())

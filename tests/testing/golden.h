@@ -55,6 +55,16 @@ inline std::vector<std::string> GoldenCases(const std::string& group,
   return found;
 }
 
+// Whether the tree has the case: the full collection has every one. For tests of what no case of
+// the selection shows, which are skipped without it.
+inline bool HasGolden(const std::string& group, const std::string& name) {
+  const bool is_there = boost::filesystem::exists(GoldenDir() / group / name);
+  EXPECT_TRUE(is_there ||
+              boost::filesystem::equivalent(GoldenDir(), Path(CKPT_SOURCE_DIR) / "tests/golden"))
+      << group << "/" << name;
+  return is_there;
+}
+
 // Published models that the trainer computes. By name, not by asking the trainer: the list is made
 // when a program starts, once for each of its tests, and no model may leave it unseen.
 inline std::vector<std::string> TrainedModels() {

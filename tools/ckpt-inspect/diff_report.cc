@@ -1,5 +1,6 @@
 #include "tools/ckpt-inspect/diff_report.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -20,7 +21,8 @@ namespace {
 
 using cli::Streams;
 
-constexpr std::size_t kMaxObjectBytes = 120;  // of a value, for people
+constexpr std::size_t kMaxObjectBytes = 120;        // of a value, for people
+constexpr std::size_t kBytesBeforeDifference = 30;  // of a longer one, of which a part is shown
 
 std::string Typed(const TensorAsked& tensor) {
   return std::string(DTypeName(tensor.dtype)) + FormatDims(tensor.shape);
@@ -87,6 +89,65 @@ void PrintDifferent(const TensorDiff& diff, const Differences& findings, Streams
   }
 }
 
+// The character that has the byte at `at` begins here.
+std::size_t BeginOfCharacter(std::string_view text, std::size_t at) {
+  constexpr std::size_t kMaxCharacterBytes = 4;
+  for (std::size_t back = 0; back < std::min(at + 1, kMaxCharacterBytes); ++back) {
+    const bool continues =
+        at < text.size() && (static_cast<unsigned char>(text[at - back]) & 0xC0U) == 0x80U;
+    if (!continues) return at - back;
+  }
+  return at;  // no UTF-8
+}
+
+// "40 and -1": both values as JSON, of long ones what is around their first difference.
+std::string DescribeValues(std::string_view a, std::string_view b) {
+  std::size_t begin = 0;
+  if (std::max(a.size(), b.size()) > kMaxObjectBytes) {
+    const auto common = static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+    begin = BeginOfCharacter(a, common - std::min(common, kBytesBeforeDifference));
+  }
+  const auto part = [&](std::string_view text) {
+    const std::size_t end = BeginOfCharacter(text, std::min(begin + kMaxObjectBytes, text.size()));
+    return fmt::format("{}{}{}", begin > 0 ? "…" : "",
+                       EscapeControls(text.substr(begin, end - begin)),
+                       end < text.size() ? "…" : "");
+  };
+  return part(a) + " and " + part(b);
+}
+
+std::string DescribeTensor(const std::optional<HeldTensor>& tensor) {
+  if (!tensor) return "nothing";
+  return fmt::format("{}{} sha256 {}", DTypeName(tensor->dtype), FormatDims(tensor->shape),
+                     tensor->sha256);
+}
+
+std::string DescribeObject(const DifferingObject& object) {
+  const bool is_short = std::max(object.a.size(), object.b.size()) <= kMaxObjectBytes;
+  const std::string pointer = object.first ? EscapeControls(object.first->pointer) : "";
+  switch (object.what) {
+    case ObjectDifference::kValues: {
+      // Short objects and those that are no mapping or list are shown whole.
+      if (is_short || pointer.empty()) return DescribeValues(object.a, object.b);
+      const auto& [at, a, b] = *object.first;
+      return fmt::format("{}at {}: {}",
+                         object.num_places > 1 ? fmt::format("{} places, first ", object.num_places)
+                                               : std::string(),
+                         pointer, DescribeValues(a.value_or("nothing"), b.value_or("nothing")));
+    }
+    case ObjectDifference::kKeyOrder:
+      if (is_short) return "another order of keys: " + DescribeValues(object.a, object.b);
+      return "another order of keys" + (pointer.empty() ? "" : " at " + pointer);
+    case ObjectDifference::kTensors: {
+      const std::optional<HeldTensor>& named = object.tensor_a ? object.tensor_a : object.tensor_b;
+      if (!named) return DescribeValues(object.a, object.b);
+      return fmt::format("first in the tensor {}: {} and {}", EscapeControls(named->path),
+                         DescribeTensor(object.tensor_a), DescribeTensor(object.tensor_b));
+    }
+  }
+  return {};
+}
+
 void PrintObjects(const ObjectDiff& objects, Streams& streams) {
   for (const std::string& key : objects.only_a) {
     streams.out.Write("only in A   " + EscapeControls(key) + "  (object)\n");
@@ -94,13 +155,9 @@ void PrintObjects(const ObjectDiff& objects, Streams& streams) {
   for (const std::string& key : objects.only_b) {
     streams.out.Write("only in B   " + EscapeControls(key) + "  (object)\n");
   }
-  const auto brief = [](const std::string& json) {
-    return json.size() <= kMaxObjectBytes ? EscapeControls(json)
-                                          : fmt::format("{} bytes of JSON", json.size());
-  };
   for (const DifferingObject& object : objects.different) {
-    streams.out.Write(fmt::format("differs     {}  (object): {} and {}\n",
-                                  EscapeControls(object.key), brief(object.a), brief(object.b)));
+    streams.out.Write(fmt::format("differs     {}  (object): {}\n", EscapeControls(object.key),
+                                  DescribeObject(object)));
   }
 }
 

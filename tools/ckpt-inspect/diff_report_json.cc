@@ -100,6 +100,33 @@ void AppendLeftOut(std::string_view name, const std::vector<LeftOutEntry>& entri
   json.End();
 }
 
+std::string_view WhatDiffers(const DifferingObject& object) {
+  switch (object.what) {
+    case ObjectDifference::kValues:
+      return "values";
+    case ObjectDifference::kKeyOrder:
+      return "key_order";
+    case ObjectDifference::kTensors:
+      return "tensors";
+  }
+  return "values";
+}
+
+void AppendDifferent(const DifferingObject& object, JsonWriter& json) {
+  json.BeginObject().Key("key").Text(object.key);
+  json.Key("a").Raw(object.a).Key("b").Raw(object.b);
+  json.Key("what").Text(WhatDiffers(object));
+  json.Key("first");
+  object.first ? json.Text(object.first->pointer) : json.Null();
+  if (object.num_places > 0) json.Key("places").Int(object.num_places);
+  if (object.first && object.first->a) json.Key("first_a").Raw(*object.first->a);
+  if (object.first && object.first->b) json.Key("first_b").Raw(*object.first->b);
+  if (object.tensor_a || object.tensor_b) {
+    json.Key("first_tensor").Text((object.tensor_a ? object.tensor_a : object.tensor_b)->path);
+  }
+  json.End();
+}
+
 void AppendObjects(const ObjectDiff& objects, JsonWriter& json, Streams& streams) {
   const auto append = [&](std::string_view name, const std::vector<std::string>& keys) {
     json.Key(name).BeginArray();
@@ -111,8 +138,7 @@ void AppendObjects(const ObjectDiff& objects, JsonWriter& json, Streams& streams
   append("only_b", objects.only_b);
   json.Key("different").BeginArray();
   for (const DifferingObject& object : objects.different) {
-    json.BeginObject().Key("key").Text(object.key);
-    json.Key("a").Raw(object.a).Key("b").Raw(object.b).End();
+    AppendDifferent(object, json);
     streams.out.Write(json.TakeSoFar());
   }
   json.End().End();

@@ -182,7 +182,8 @@ Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSetti
                        trainer.config().schedule.max_lr));
     }
     for (const Problem& assumed : state->assumptions) {
-      tell(fmt::format("{}: {}; {}", assumed.file, assumed.message, assumed.hint));
+      const std::string tensor = assumed.tensor.empty() ? "" : assumed.tensor + ": ";
+      tell(fmt::format("{}: {}{}; {}", assumed.file, tensor, assumed.message, assumed.hint));
     }
   }
   if (run.state_digest && !state->weights.manifest) {

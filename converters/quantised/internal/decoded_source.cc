@@ -17,6 +17,7 @@
 #include "core/io/storage.h"
 #include "core/tensor/blocks.h"
 #include "core/tensor/box.h"
+#include "core/tensor/cast.h"
 #include "core/tensor/fp8_blocks.h"
 #include "core/tensor/mxfp4.h"
 
@@ -136,11 +137,16 @@ class DecodedSource final : public ViewSource {
       stored.sizes.push_back(kMxfp4BlockBytes);
     }
     CKPT_ASSIGN_OR_RETURN(const Bytes codes, ReadStored(*tensor.codes, stored, copy));
-    CKPT_ASSIGN_OR_RETURN(const Bytes scales, ReadStored(*tensor.scales, grid, copy));
+    CKPT_ASSIGN_OR_RETURN(Bytes scales, ReadStored(*tensor.scales, grid, copy));
     Bytes decoded(NumBytes(values.sizes, DType::kBfloat16));
     if (tensor.coding == Coding::kMxfp4) {
       DecodeMxfp4(codes, scales, decoded);
     } else {
+      if (tensor.scales->dtype != DType::kFloat32) {  // widened, which is exact
+        Bytes widened(NumBytes(grid.sizes, DType::kFloat32));
+        CastElements(tensor.scales->dtype, scales, DType::kFloat32, widened);
+        scales = std::move(widened);
+      }
       DecodeMatrices(tensor, values.sizes, codes, scales, decoded);
     }
     return decoded;

@@ -67,7 +67,11 @@ Status ReadExcluded(const Configuration& config, std::string_view name, StorageS
 }
 
 Result<StorageScheme> ReadFp8(const Configuration& config) {
-  StorageScheme scheme{.method = "fp8", .codes_suffix = "", .scales_suffix = "_scale_inv"};
+  // DeepSeek-V3 is published with scales in float32, Qwen3 in bfloat16.
+  StorageScheme scheme{.method = "fp8",
+                       .codes_suffix = "",
+                       .scales_suffix = "_scale_inv",
+                       .scales_dtypes = {DType::kFloat32, DType::kBfloat16, DType::kFloat16}};
   Status status = Require(config, "fmt", "e4m3");
   status.Add(Require(config, "activation_scheme", "dynamic"));
   status.Add(Require(config, "expert_dtype", "fp8"));
@@ -82,7 +86,7 @@ StorageScheme Mxfp4() {
           .codes_suffix = "_blocks",
           .scales_suffix = "_scales",
           .codes_dtype = DType::kUint8,
-          .scales_dtype = DType::kUint8,
+          .scales_dtypes = {DType::kUint8},
           .block_columns = kMxfp4BlockElements};
 }
 

@@ -21,7 +21,7 @@ struct StorageScheme {
   std::string_view codes_suffix;   // of the key of a tensor of codes, behind the weight's
   std::string_view scales_suffix;  // of that of its scales
   DType codes_dtype = DType::kFloat8E4m3fn;
-  DType scales_dtype = DType::kFloat32;
+  std::vector<DType> scales_dtypes = {};  // any of these
   std::int64_t block_rows = 1;
   std::int64_t block_columns = 1;
   std::vector<std::string> excluded = {};  // modules whose weights are stored as they are

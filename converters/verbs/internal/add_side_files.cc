@@ -52,6 +52,15 @@ std::vector<std::string> PrefixesOfAssets(const ModelSource& model) {
   return prefixes;
 }
 
+// Whether the reader warns of states in the checkpoint's directory that it leaves unread. It has
+// opened files to find out what they are; only those of its index are read.
+bool LeavesOpenedFiles(const OpenedCheckpoint& checkpoint) {
+  const std::string directory = checkpoint.directory.string();
+  return std::ranges::any_of(checkpoint.source->index().problems(), [&](const Problem& problem) {
+    return problem.kind == ErrorKind::kLeftover && problem.file == directory;
+  });
+}
+
 // Files of the checkpoint's directory that nobody reads, and that are not carried to the target.
 // `of_assets` are those of the place that side files are taken from. If that is another one, they
 // are not part of the source.
@@ -66,9 +75,12 @@ Result<std::vector<LeftOutEntry>> LeftOutFiles(Storage& storage, const ModelSour
     files = std::move(of_assets);
   } else {
     CKPT_ASSIGN_OR_RETURN(files, ListBeside(storage, model));
-    // A reader has warned of what an earlier save left there.
+    // A reader has warned of what an earlier save left there. Other problems say of a file that it
+    // is not as it should be, not that it stays behind.
     std::set<std::string_view> told;
-    for (const Problem& problem : model.source().index().problems()) told.insert(problem.file);
+    for (const Problem& problem : model.source().index().problems()) {
+      if (problem.kind == ErrorKind::kLeftover) told.insert(problem.file);
+    }
     std::erase_if(files, [&](const LeftOutEntry& file) {
       return told.contains(file.key) || told.contains((directory / file.key).string());
     });
@@ -76,13 +88,14 @@ Result<std::vector<LeftOutEntry>> LeftOutFiles(Storage& storage, const ModelSour
   const std::span<const std::string> named = model.source().index().files();
   const std::set<std::string_view> own(named.begin(), named.end());
   const std::vector<std::string> assets = PrefixesOfAssets(model);
+  const bool opens_to_read = !LeavesOpenedFiles(checkpoint);
   std::erase_if(files, [&](const LeftOutEntry& file) {
     const Path path = directory / file.key;
     const bool is_of_assets = std::ranges::any_of(
         assets, [&](const std::string& prefix) { return file.key.starts_with(prefix); });
     // Where ranks write files, one without data writes an empty one.
     return file.bytes == 0 || is_of_assets || own.contains(file.key) ||
-           checkpoint.read_files.contains(path.string()) ||
+           (opens_to_read && checkpoint.read_files.contains(path.string())) ||
            std::ranges::find(tokenizer, path, &WriteCopy::from) != tokenizer.end();
   });
   return files;

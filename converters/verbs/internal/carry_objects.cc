@@ -10,18 +10,30 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "core/base/counted.h"
+#include "core/base/glob.h"
 #include "core/base/quote.h"
+#include "core/base/units.h"
 #include "core/base/warning.h"
 #include "core/base/wildcard.h"
 #include "core/checkpoint/entry_paths.h"
+#include "core/checkpoint/read.h"
 #include "core/json/json_reader.h"
 #include "core/json/json_writer.h"
+#include "core/layout/layout_table.h"
 
 namespace ckpt {
 namespace {
+
+// Of tensors that go along with a run: numbers of a scheduler, states of random generators. The
+// plan has their elements.
+constexpr std::uint64_t kMaxCarriedTensors = 16 * kMiB;
+// For one thread that reads such a tensor.
+constexpr std::uint64_t kReadBudget = kMiB;
 
 // Why tensors of the source are left out. Objects that are left out for one of these reasons
 // describe them, such as an optimizer's settings without its moments: without them they say that
@@ -125,6 +137,78 @@ bool FitPlaces(const Format& target, EntryPaths& paths) {
     for (auto& [key, path] : paths) path = WithTextKeys(std::move(path));
   }
   return MakeOneObject(paths);
+}
+
+// Views into `objects`.
+template <typename Object>
+std::set<std::string_view> ObjectKeys(const std::vector<Object>& objects) {
+  std::set<std::string_view> keys;
+  for (const Object& object : objects) keys.insert(object.key);
+  return keys;
+}
+
+// Where keys are texts, torch loads the target, and the writer makes mappings of these lists.
+// `paths`: of what is written.
+void WarnOfLostLists(const Format& target, const EntryPaths& paths,
+                     const std::set<std::string_view>& objects, PreparedConversion& prepared) {
+  if (target.nested_keys != NestedKeys::kTexts) return;
+  const std::set<EntryPath> lists =
+      ListsLostToTorch(paths, [&](const std::string& key) { return !objects.contains(key); });
+  if (lists.empty()) return;
+  prepared.warnings.push_back(Warning(
+      ErrorKind::kUnsupported,
+      fmt::format("torch finds no list again that has gaps or holds objects alone, so {} {} "
+                  "of its positions",
+                  Counted(lists.size(), "list"),
+                  lists.size() == 1 ? "becomes a mapping" : "become mappings"),
+      prepared.model.checkpoint->path.string(), JoinSteps(*lists.begin())));
+}
+
+// What the naming says of these entries; what it does not know is not among it.
+std::set<std::string_view> ReasonsOf(const std::vector<PickledEntry>& objects,
+                                     const ModelSource& model) {
+  const std::vector<layout::IgnoreRule>& rules = model.match.layout.ignores;
+  std::set<std::string_view> reasons;
+  for (const PickledEntry& object : objects) {
+    const auto rule = std::ranges::find_if(rules, [&](const layout::IgnoreRule& of_naming) {
+      return MatchesGlob(of_naming.pattern, object.key);
+    });
+    if (rule != rules.end()) reasons.insert(rule->reason);
+  }
+  return reasons;
+}
+
+Result<MemoryTensor> ReadWhole(const CheckpointSource& source, const GlobalTensor& tensor) {
+  MemoryTensor whole = {tensor.key, tensor.dtype, tensor.shape,
+                        Bytes(NumBytes(tensor.shape, tensor.dtype))};
+  CKPT_RETURN_IF_ERROR(ReadBox(source, tensor, WholeBox(tensor.shape), whole.values, kReadBudget));
+  return whole;
+}
+
+// Takes tensors along that are what the objects of `request` are, such as rates of a scheduler that
+// are tensors: these objects are not whole without them. What stays behind is worth reporting then.
+Status CarryTensorsBeside(ModelSource& model, RunRequest& request) {
+  const std::set<std::string_view> reasons = ReasonsOf(request.carried, model);
+  std::uint64_t room = kMaxCarriedTensors;
+  std::set<std::string> gone_along;
+  for (LeftOutEntry& entry : model.left_out) {
+    if (!entry.is_bookkeeping || !reasons.contains(entry.why)) continue;
+    const GlobalTensor* const tensor = model.source().index().FindTensor(entry.key);
+    if (tensor == nullptr) continue;
+    entry.is_bookkeeping = false;
+    if (entry.bytes > room) {
+      entry.why =
+          fmt::format("more than {} of tensors beside the run", FormatByteSize(kMaxCarriedTensors));
+      continue;
+    }
+    CKPT_ASSIGN_OR_RETURN(request.carried_tensors.emplace_back(),
+                          ReadWhole(model.source(), *tensor));
+    room -= entry.bytes;
+    gone_along.insert(entry.key);
+  }
+  std::erase_if(model.left_out,
+                [&](const LeftOutEntry& entry) { return gone_along.contains(entry.key); });
+  return OkStatus();
 }
 
 }  // namespace
@@ -233,7 +317,16 @@ void KeepPaths(const Format& target, const OpenModelOptions& options, PreparedCo
   for (const ObjectEntry& object : model.source().index().objects()) {
     if (const auto key = KeyInTarget(options, object.key)) keep(object.key, *key);
   }
-  if (FitPlaces(target, request.paths)) return;
+  if (FitPlaces(target, request.paths)) {
+    EntryPaths written;
+    const auto add = [&](const auto& entry) {
+      const auto path = request.paths.find(entry.key);
+      if (path != request.paths.end()) written.insert(*path);
+    };
+    std::ranges::for_each(request.tensors, add);
+    std::ranges::for_each(request.carried_objects, add);
+    return WarnOfLostLists(target, written, ObjectKeys(request.carried_objects), prepared);
+  }
   request.paths.clear();
   prepared.warnings.push_back(
       Warning(ErrorKind::kUnsupported,
@@ -241,20 +334,27 @@ void KeepPaths(const Format& target, const OpenModelOptions& options, PreparedCo
               model.checkpoint->path.string()));
 }
 
-void KeepCarriedPaths(const Format& target, PreparedConversion& prepared, RunRequest& request) {
-  if (request.carried.empty()) return;
+Status KeepCarried(const Format& target, PreparedConversion& prepared, RunRequest& request) {
+  if (request.carried.empty()) return OkStatus();
+  CKPT_RETURN_IF_ERROR(CarryTensorsBeside(prepared.model, request));
   const EntryPaths known = prepared.model.source().Paths();
-  for (const PickledEntry& object : request.carried) {
-    const auto path = known.find(object.key);
+  const auto keep = [&](const std::string& key) {
+    const auto path = known.find(key);
     if (path != known.end()) request.carried_paths.insert(*path);
+  };
+  for (const PickledEntry& object : request.carried) keep(object.key);
+  for (const MemoryTensor& tensor : request.carried_tensors) keep(tensor.key);
+  if (FitPlaces(target, request.carried_paths)) {
+    WarnOfLostLists(target, request.carried_paths, ObjectKeys(request.carried), prepared);
+    return OkStatus();
   }
-  if (FitPlaces(target, request.carried_paths)) return;
   request.carried_paths.clear();
   prepared.warnings.push_back(
       Warning(ErrorKind::kUnsupported,
               "keys of nested objects are the same as text, so what goes along with the run is not "
               "nested as it was",
               prepared.model.checkpoint->path.string()));
+  return OkStatus();
 }
 
 Status CarryAttributes(const Format& target, ModelSource& model, WeightsRequest& request) {

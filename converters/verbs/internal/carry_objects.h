@@ -29,13 +29,16 @@ Status CheckRenamedObjects(const OpenModelOptions& options, const ModelSource& m
                            const WeightsRequest& request);
 
 // Where the target's tensors and objects stood in the source, by their new keys. Renamed ones stand
-// on top. If they make no one object, this is not kept, and a warning says so.
+// on top. If they make no one object, this is not kept, and a warning says so; so it does of lists
+// that a target's writer does not keep (ListsLostToTorch). Call it after CarryObjects.
 void KeepPaths(const Format& target, const OpenModelOptions& options, PreparedConversion& prepared,
                WeightsRequest& request);
 
 // Where the objects that go along with a run stood in the source. If they make no one object, this
-// is not kept, and a warning says so.
-void KeepCarriedPaths(const Format& target, PreparedConversion& prepared, RunRequest& request);
+// is not kept, and a warning says so. Small tensors that such objects are not whole without, such
+// as rates of a scheduler, go along, too; others of them are left out. Errors: those of reading
+// them.
+Status KeepCarried(const Format& target, PreparedConversion& prepared, RunRequest& request);
 
 // Takes the source's attributes (CheckpointSource::Attributes) along with their mappings, or lists
 // them as left out. Call it after KeepPaths. Errors: those of reading one.

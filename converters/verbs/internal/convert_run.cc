@@ -215,6 +215,84 @@ Status DescribeModel(const TrainingState& state, const ModelView& view, Training
   return OkStatus();
 }
 
+// A vocabulary has no rows then that belong to no token. A run may say how many rows it has, and
+// not how many tokens: each row of the model counts as one.
+void ForgetPadding(const TrainingState& state, TrainingRun& run) {
+  const layout::Value* const tokens = FindArg(run, "vocab_size");
+  if (tokens == nullptr || tokens->is_null()) {
+    const auto of_model = state.weights.config.find("vocab_size");
+    const bool is_known = of_model != state.weights.config.end();
+    const layout::Value* const rows =
+        is_known ? &of_model->second : FindArg(run, "padded_vocab_size");
+    if (rows != nullptr) SetArg("vocab_size", *rows, run);
+  }
+  std::erase_if(run.args, [](const auto& arg) { return arg.first == "padded_vocab_size"; });
+}
+
+bool HasExperts(const TrainingRun& run) {
+  const layout::Value* const count = FindArg(run, "num_experts");
+  return count != nullptr && count->AsInt() != nullptr && *count->AsInt() > 0;
+}
+
+constexpr std::string_view kExpertFreq = "moe_layer_freq";
+constexpr std::string_view kLayersApart = "hetereogenous_dist_checkpoint";  // as Megatron spells it
+
+// Which layers have experts; null if a number says it, or nothing.
+const layout::Value::List* ListedExperts(const TrainingRun& run) {
+  const layout::Value* const freq = FindArg(run, kExpertFreq);
+  return freq == nullptr ? nullptr : freq->AsList();
+}
+
+bool AsksForLayersApart(const TrainingRun& run) {
+  const layout::Value* const apart = FindArg(run, kLayersApart);
+  return apart != nullptr && *apart == layout::Value(true);
+}
+
+// Megatron stacks layers unless its arguments list which of them have experts, give these to some
+// of them alone, or ask for a key of each layer's own.
+bool HasLayersApart(const TrainingRun& run) {
+  const layout::Value* const freq = FindArg(run, kExpertFreq);
+  const bool has_steps = freq != nullptr && freq->AsInt() != nullptr && *freq->AsInt() > 1;
+  return ListedExperts(run) != nullptr || has_steps || AsksForLayersApart(run);
+}
+
+// In words that every reader of ours knows, where there are any.
+void SayLayersApart(const ModelView& view, TrainingRun& run) {
+  const layout::Value* const count = FindArg(run, "num_layers");
+  const std::int64_t* const layers = count == nullptr ? nullptr : count->AsInt();
+  // Each layer has tensors of its own here: there are no more layers than tensors.
+  const bool is_count = layers != nullptr && *layers > 0 && *layers <= std::ssize(view.tensors);
+  if (!HasExperts(run) || !is_count) {
+    SetArg(kLayersApart, layout::Value(true), run);
+    return;
+  }
+  const auto num_layers = static_cast<std::size_t>(*layers);
+  SetArg(kExpertFreq, layout::Value::List(num_layers, layout::Value(1)), run);
+}
+
+void SayLayersStacked(TrainingRun& run) {
+  const layout::Value::List* const listed = ListedExperts(run);
+  // They are all alike, but perhaps all without experts: no number says that.
+  if (listed != nullptr &&
+      (!HasExperts(run) || *listed == layout::Value::List(listed->size(), layout::Value(1)))) {
+    SetArg(kExpertFreq, layout::Value(1), run);
+  }
+  if (AsksForLayersApart(run)) SetArg(kLayersApart, layout::Value(false), run);
+}
+
+// A loader asks for the keys that the run's model would give to its layers.
+void SayLayerKeys(const ModelView& view, TrainingRun& run) {
+  const auto keys = view.layout.choices.find("layer_keys");
+  if (keys == view.layout.choices.end()) return;
+  const bool is_apart = keys->second == "per_layer";
+  if (is_apart == HasLayersApart(run)) return;
+  if (is_apart) {
+    SayLayersApart(view, run);
+  } else {
+    SayLayersStacked(run);
+  }
+}
+
 }  // namespace
 
 Status AddOptimizer(const TrainingState& state, const Format& target, const ChosenForms& forms,
@@ -259,9 +337,8 @@ Result<TrainingRun> RunForTarget(const TrainingState& state, const Format& targe
   }
   TellUncut("virtual_pipeline_model_parallel_size", layout::Value(), run);
   run.tensor_ranks = 1;
-  if (!target.run->keeps_padding) {
-    std::erase_if(run.args, [](const auto& arg) { return arg.first == "padded_vocab_size"; });
-  }
+  if (!target.run->keeps_padding) ForgetPadding(state, run);
+  SayLayerKeys(view, run);
   // A program asks for as many groups as it stored.
   const bool keeps_groups =
       target.run->forget_groups == nullptr && IsStoredAs(*state.weights.checkpoint, *target.run);
@@ -284,9 +361,7 @@ void NameModules(const std::map<std::string, std::string>& chosen, TrainingRun& 
   const auto impl = chosen.find("transformer_impl");
   if (impl != chosen.end()) SetArg(impl->first, layout::Value(impl->second), run);
   const auto experts = chosen.find("expert_names");
-  const layout::Value* const count = FindArg(run, "num_experts");
-  const bool has_experts = count != nullptr && count->AsInt() != nullptr && *count->AsInt() > 0;
-  if (experts == chosen.end() || !has_experts) return;
+  if (experts == chosen.end() || !HasExperts(run)) return;
   SetArg("moe_grouped_gemm", layout::Value(experts->second == "grouped"), run);
 }
 

@@ -24,7 +24,8 @@ Status AddOptimizer(const TrainingState& state, const Format& target, const Chos
                     ModelView& view);
 
 // The run as the target stores it, after AddOptimizer: the checkpoint is not cut, and parameters
-// whose groups the source does not name are in those that Megatron puts them in. Arguments that are
+// whose groups the source does not name are in those that Megatron puts them in. The arguments say
+// how many tokens a vocabulary without padding has, and under which keys layers are. Those that are
 // not plain values are left out and added to `left_out`.
 //
 // Errors: kUnsupported (more groups than can be told apart by what decays, a tensor of the target

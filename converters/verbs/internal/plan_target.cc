@@ -272,7 +272,7 @@ Result<PlannedCheckpoint> PlanRunTarget(Storage& storage, const ConvertOptions& 
   }
   CKPT_ASSIGN_OR_RETURN(request.carried,
                         CarryObjectsOfRun(state, *form.run, prepared.model.left_out));
-  KeepCarriedPaths(target, prepared, request);
+  CKPT_RETURN_IF_ERROR(KeepCarried(target, prepared, request));
   CKPT_RETURN_IF_ERROR(CarryAttributes(target, prepared.model, weights));
   weights.tensors = view.tensors;  // those of the optimizer, too
   if (target.run == nullptr) {

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -27,16 +28,27 @@ namespace ckpt::fsdp2 {
 namespace {
 
 using megatron::ObjectFields;
+using megatron::SettingValue;
 
 // Torch's schedulers keep a group's first rate in it.
 constexpr std::string_view kFirstRate = "initial_lr";
 
+// Whether a setting that is an object is a tensor, or holds one in a pair.
+bool HoldsTensor(const JsonCursor& value) {
+  const auto is_tensor = [](const JsonCursor& part) { return part.Find("$tensor").has_value(); };
+  if (is_tensor(value)) return true;
+  const std::optional<JsonCursor> tuple = value.Find("$tuple");
+  const Result<std::vector<JsonCursor>> items = (tuple ? *tuple : value).Items();
+  return items.ok() && std::ranges::any_of(*items, is_tensor);
+}
+
 // A group's settings. Any number among them may be a tensor, so that a captured graph can read it.
 class TorchGroup final : public ObjectFields {
  public:
-  // REQUIRES: `source` outlives this.
-  TorchGroup(const CheckpointSource& source, std::string_view prefix)
-      : ObjectFields(source, prefix), source_(source) {}
+  // Adds to `tensors` each object that is read and holds a tensor. REQUIRES: both outlive this.
+  TorchGroup(const CheckpointSource& source, std::string_view prefix,
+             std::vector<std::string>& tensors)
+      : ObjectFields(source, prefix), source_(source), tensors_(tensors) {}
 
   [[nodiscard]] bool Has(std::string_view name) const override {
     return ObjectFields::Has(name) || Find(name) != nullptr;
@@ -52,11 +64,17 @@ class TorchGroup final : public ObjectFields {
  protected:
   Status Give(std::string_view name, const TakeValue& take) const override {
     const GlobalTensor* const tensor = Find(name);
-    if (tensor == nullptr) return ObjectFields::Give(name, take);
+    if (tensor == nullptr) {
+      return ObjectFields::Give(name, [&](const SettingValue& value) {
+        if (HoldsTensor(value.json())) tensors_.push_back(Where(name));
+        return take(value);
+      });
+    }
     CKPT_ASSIGN_OR_RETURN(const double number, ReadStoredNumber(source_, *tensor));
     CKPT_ASSIGN_OR_RETURN(const JsonDocument json,
                           JsonDocument::Parse(fmt::format("{}", number), tensor->key));
-    return take(json.root()).Tensor(tensor->key);
+    const JsonCursor root = json.root();
+    return take(root).Tensor(tensor->key);
   }
 
  private:
@@ -65,13 +83,15 @@ class TorchGroup final : public ObjectFields {
   }
 
   const CheckpointSource& source_;
+  std::vector<std::string>& tensors_;
 };
 
 // `prefix` is that of torch's settings, `rest` that of what torch does not keep; empty: none is
-// stored.
+// stored. Adds to `tensors` as TorchGroup does.
 Result<ParamGroup> ReadGroup(const CheckpointSource& source, const std::string& prefix,
-                             const std::string& rest, StoredRun& into) {
-  const TorchGroup stored(source, prefix);
+                             const std::string& rest, std::vector<std::string>& tensors,
+                             StoredRun& into) {
+  const TorchGroup stored(source, prefix, tensors);
   ParamGroup group;
   CKPT_RETURN_IF_ERROR(megatron::ReadTorchGroup(stored, group, into));
   group.max_lr = group.lr;
@@ -91,7 +111,8 @@ bool HasRest(const CheckpointSource& source, std::string_view number) {
 
 // Groups by number, each with the names of its parameters.
 Result<Groups> ReadNumbered(const CheckpointSource& source, const std::string& base,
-                            const std::set<std::string>& numbers, StoredRun& into) {
+                            const std::set<std::string>& numbers, std::vector<std::string>& tensors,
+                            StoredRun& into) {
   std::vector<std::string> sorted(numbers.begin(), numbers.end());
   std::ranges::sort(sorted, {},
                     [](const std::string& number) { return std::pair(number.size(), number); });
@@ -101,7 +122,7 @@ Result<Groups> ReadNumbered(const CheckpointSource& source, const std::string& b
     const std::string prefix = fmt::format("{}{}.", base, number);
     CKPT_ASSIGN_OR_RETURN(
         ParamGroup group,
-        ReadGroup(source, prefix, HasRest(source, number) ? OwnPrefix(number) : "", into));
+        ReadGroup(source, prefix, HasRest(source, number) ? OwnPrefix(number) : "", tensors, into));
     std::vector<std::string> names;
     Status read = ObjectFields(source, prefix).Read(kParams, names);
     if (!read.ok()) {
@@ -135,7 +156,8 @@ void Order(const std::vector<std::size_t>& position_of, Groups& groups) {
 
 // Settings under the name of every parameter. Those of equal settings are one group.
 Result<Groups> ReadFlat(const CheckpointSource& source, const std::string& base,
-                        const std::set<std::string>& parameters, StoredRun& into) {
+                        const std::set<std::string>& parameters, std::vector<std::string>& tensors,
+                        StoredRun& into) {
   std::map<std::string, std::size_t> rest_of;
   for (std::size_t g = 0; HasRest(source, std::to_string(g)); ++g) {
     std::vector<std::string> names;
@@ -151,7 +173,8 @@ Result<Groups> ReadFlat(const CheckpointSource& source, const std::string& base,
     const bool has_rest = rest != rest_of.end();
     CKPT_ASSIGN_OR_RETURN(
         const ParamGroup group,
-        ReadGroup(source, prefix, has_rest ? OwnPrefix(std::to_string(rest->second)) : "", into));
+        ReadGroup(source, prefix, has_rest ? OwnPrefix(std::to_string(rest->second)) : "", tensors,
+                  into));
     const std::size_t position = distinct.Add(group);
     all.group_of.emplace_back(parameter, position);
     if (position == position_of.size()) position_of.push_back(has_rest ? rest->second : 0);
@@ -198,15 +221,15 @@ Result<Groups> ReadGroups(const CheckpointSource& source, const std::string& opt
   for (const GlobalTensor& tensor : source.index().tensors()) {
     if (add(tensor.key)) tensors.push_back(tensor.key);
   }
-  NoteTensors(tensors, into);
   const std::string base = fmt::format("{}{}", optimizer, kGroups);
   if (owners.empty()) {
     return Error(ErrorKind::kMissing, "nothing says the settings of the optimizer")
         .Expected(fmt::format("objects {}*", base));
   }
   const bool are_numbered = std::ranges::all_of(owners, &IsNumber);
-  CKPT_ASSIGN_OR_RETURN(Groups all, are_numbered ? ReadNumbered(source, base, owners, into)
-                                                 : ReadFlat(source, base, owners, into));
+  CKPT_ASSIGN_OR_RETURN(Groups all, are_numbered ? ReadNumbered(source, base, owners, tensors, into)
+                                                 : ReadFlat(source, base, owners, tensors, into));
+  NoteTensors(tensors, into);
   TellDecayApart(source, all.groups);
   return all;
 }

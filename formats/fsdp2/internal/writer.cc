@@ -1,5 +1,7 @@
 #include "formats/fsdp2/internal/writer.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +51,7 @@ Result<RunEntries> EntriesOfRun(RunRequest& request) {
       .tensors = std::move(request.tensors),
       .known_tensors = StepTensors(request.run),
       .objects = RunObjects(request.run, request.forms, std::move(request.carried))};
+  std::ranges::move(request.carried_tensors, std::back_inserter(entries.known_tensors));
   AddEmptyState(request.forms, entries);
   return entries;
 }

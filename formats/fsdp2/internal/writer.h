@@ -15,7 +15,8 @@ namespace ckpt::fsdp2 {
 // Where there are none, the object run.args says what model it is. Errors: those of dcp::PlanDcp.
 Result<PlannedCheckpoint> PlanWeights(WeightsRequest request);
 
-// A run for a container of another format: its tensors, StepTensors and RunObjects. Errors: none.
+// A run for a container of another format: its tensors, StepTensors and RunObjects, and what goes
+// along. Errors: none.
 Result<RunEntries> EntriesOfRun(RunRequest& request);
 
 // The same directory with the entries of a run.

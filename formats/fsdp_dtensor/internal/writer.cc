@@ -12,6 +12,7 @@
 #include "formats/dcp/writer.h"
 #include "formats/format.h"
 #include "formats/fsdp_dtensor/internal/read_run.h"
+#include "formats/fsdp_dtensor/internal/run_keys.h"
 #include "formats/fsdp_dtensor/internal/run_objects.h"
 #include "formats/megatron/bridge_files.h"
 #include "formats/megatron/plain_pickle.h"

@@ -29,18 +29,6 @@ bool HasMember(const TorchSaveSource& file, std::string_view name) {
   return std::ranges::find(members, name) != members.end();
 }
 
-// Which ranks have buffers, and their names.
-Result<std::vector<std::optional<std::string>>> FindBuffers(
-    Storage& storage, const Path& directory, const std::vector<RankDirectory>& ranks) {
-  std::vector<std::optional<std::string>> names;
-  for (const RankDirectory& rank : ranks) {
-    const std::string name = fmt::format("{}/{}", rank.name, kBuffersFile);
-    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / name));
-    names.push_back(stat.type == FileType::kRegular ? std::optional(name) : std::nullopt);
-  }
-  return names;
-}
-
 // A sample shows whether what is kept belongs to the parameter. One tensor rank of each stage is
 // enough to show that the parameters were counted in the right order.
 Status CheckExactValues(const std::vector<ParameterState>& states,
@@ -139,33 +127,44 @@ Result<RenderedObject> RenderCommonState(const TorchSaveSource& file,
 
 }  // namespace
 
-Result<OptimizerState> ReadOptimizer(Storage& storage, const Path& directory, const RankSet& set,
+Result<BufferFiles> OpenBufferFiles(Storage& storage, const Path& directory,
+                                    const std::vector<RankDirectory>& ranks) {
+  BufferFiles buffers;
+  std::vector<std::string> present;
+  for (const RankDirectory& rank : ranks) {
+    const std::string name = fmt::format("{}/{}", rank.name, kBuffersFile);
+    CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage.Stat(directory / name));
+    const bool is_there = stat.type == FileType::kRegular;
+    if (is_there) present.push_back(name);
+    buffers.names.push_back(is_there ? std::optional(name) : std::nullopt);
+  }
+  CKPT_ASSIGN_OR_RETURN(buffers.files,
+                        torch_save::OpenRankFiles(storage, directory, std::move(present)));
+  return buffers;
+}
+
+Result<OptimizerState> ReadOptimizer(BufferFiles buffers, const RankSet& set,
                                      const std::vector<RankDirectory>& ranks,
                                      const std::vector<std::vector<RankPart>>& parts,
                                      const Arguments& arguments) {
-  CKPT_ASSIGN_OR_RETURN(const auto buffers, FindBuffers(storage, directory, ranks));
-  std::vector<std::string> names;
-  for (const std::optional<std::string>& name : buffers) {
-    if (name) names.push_back(*name);
-  }
   OptimizerState state;
-  CKPT_ASSIGN_OR_RETURN(state.files, torch_save::OpenRankFiles(storage, directory, names));
+  state.files = std::move(buffers.files);
   std::size_t next = 0;  // of these files
   for (std::size_t rank = 0; rank < set.files.size(); ++rank) {
     const std::int64_t stage = ranks[rank].at.pipeline;
     const std::vector<Parameter> parameters = ListParameters(parts[rank], arguments, stage);
     const auto read = [&]() -> Result<std::vector<ParameterState>> {
-      if (buffers[rank]) {
+      if (buffers.names[rank]) {
         return ReadBuffers(*state.files.files[next], parameters, arguments, stage);
       }
       // What is distributed is saved by one of the ranks that have the same parameters.
-      if (!names.empty() || !HasMember(*set.files[rank], kOptimizerMember)) {
+      if (!state.files.names.empty() || !HasMember(*set.files[rank], kOptimizerMember)) {
         return std::vector<ParameterState>();
       }
       CKPT_ASSIGN_OR_RETURN(const JsonDocument member, ReadOptimizerMember(*set.files[rank]));
       return ReadGroupedStates(*set.files[rank], member.root(), parameters, arguments);
     };
-    const std::string& file_name = buffers[rank] ? *buffers[rank] : set.names[rank];
+    const std::string& file_name = buffers.names[rank] ? *buffers.names[rank] : set.names[rank];
     Result<std::vector<ParameterState>> states = read();
     if (!states.ok()) return std::move(states).status().File(file_name);
     if (ranks[rank].at.tensor == 0) {
@@ -173,7 +172,7 @@ Result<OptimizerState> ReadOptimizer(Storage& storage, const Path& directory, co
         return std::move(status).File(file_name);
       }
     }
-    const std::size_t file = buffers[rank] ? set.files.size() + next++ : rank;
+    const std::size_t file = buffers.names[rank] ? set.files.size() + next++ : rank;
     for (ParameterState& own : *states) {
       state.parts.push_back({.rank = rank,
                              .position = parameters[own.parameter].position,

@@ -3,6 +3,7 @@
 #define CKPT_FORMATS_MP_RANK_INTERNAL_OPTIMIZER_H_
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,16 @@ struct OptimizerPart {
   torch_save::RebuiltTensor local;
 };
 
+// Those of a distributed optimizer.
+struct BufferFiles {
+  std::vector<std::optional<std::string>> names;  // of the ranks' files; nothing: it has none
+  torch_save::RankSet files;                      // those that there are, in the order of the ranks
+};
+
+// `directory` has the directories of `ranks`. Errors: those of OpenRankFiles and of Storage::Stat.
+Result<BufferFiles> OpenBufferFiles(Storage& storage, const Path& directory,
+                                    const std::vector<RankDirectory>& ranks);
+
 struct OptimizerState {
   std::vector<OptimizerPart> parts;
   torch_save::RankSet files;  // those beside the models' in which some parts lie
@@ -35,14 +46,13 @@ struct OptimizerState {
   torch_save::MakeObject common;
 };
 
-// `parts`: the model's, of every file of the set. `directory` has the directories of `ranks`.
+// `parts`: the model's, of every file of the set. `buffers`: those of `ranks`.
 //
 // Errors: those of ReadBuffers, ReadGroupedStates and RenderGroups; kUnsupported (vectors that
 // decay, parameters that were updated unequally often), kMissing (the ranks saved no optimizer, or
 // not all of it), kValueMismatch (what the optimizer keeps as a weight's exact value is of another
 // one).
-Result<OptimizerState> ReadOptimizer(Storage& storage, const Path& directory,
-                                     const torch_save::RankSet& set,
+Result<OptimizerState> ReadOptimizer(BufferFiles buffers, const torch_save::RankSet& set,
                                      const std::vector<RankDirectory>& ranks,
                                      const std::vector<std::vector<torch_save::RankPart>>& parts,
                                      const Arguments& arguments);

@@ -97,10 +97,20 @@ bool HasOptimizer(const RankSet& set) {
   return std::ranges::find(members, kOptimizerMember) != members.end();
 }
 
-// Whether the bytes are not those that were saved.
+// Whether the bytes of a file that could be opened are not those that were saved.
 bool IsDamage(ErrorKind kind) {
   return kind == ErrorKind::kTruncated || kind == ErrorKind::kChecksum ||
          kind == ErrorKind::kBadItem;
+}
+
+// Adds why the buffers' files cannot be opened to the problems. Files that are there were saved, so
+// that one is of another kind is damage, too. Errors: those of the system.
+Status AddDamage(const Status& why, RankSet& set) {
+  for (const Problem& problem : why.problems()) {
+    if (IsUnread(problem.kind)) return why;
+  }
+  std::ranges::copy(why.problems(), std::back_inserter(set.problems));
+  return OkStatus();
 }
 
 // Adds what the optimizers keep, under the keys of Megatron-Core, and the common state in place of
@@ -110,8 +120,13 @@ Result<bool> AddOptimizer(Storage& storage, const Path& directory,
                           const std::vector<RankDirectory>& ranks, const RankModels& models,
                           const Arguments& arguments, RankSet& set) {
   if (!HasOptimizer(set)) return false;
+  Result<BufferFiles> buffers = OpenBufferFiles(storage, directory, ranks);
+  if (!buffers.ok()) {
+    CKPT_RETURN_IF_ERROR(AddDamage(buffers.status(), set));
+    return false;
+  }
   Result<OptimizerState> state =
-      ReadOptimizer(storage, directory, set, ranks, models.parts, arguments);
+      ReadOptimizer(*std::move(buffers), set, ranks, models.parts, arguments);
   if (!state.ok()) {
     const ErrorKind kind = state.status().kind();
     if (IsUnread(kind)) return std::move(state).status();

@@ -48,6 +48,19 @@ bool NamesInnerClass(const Graph& graph, NodeId callable, NodeId args) {
                           fmt::format("{}.{}", graph.name(parts[0]), graph.text(parts[1])));
 }
 
+// The class in the persistent id ("module", the class, …); kNoNode if the id is another one.
+NodeId ClassInId(const Graph& graph, NodeId id) {
+  if (graph.kind(id) != NodeKind::kTuple) return kNoNode;
+  const std::span<const NodeId> parts = graph.items(id);
+  if (parts.size() < 2 || graph.kind(parts[0]) != NodeKind::kText ||
+      graph.text(parts[0]) != "module") {
+    return kNoNode;
+  }
+  // A class inside a class is a call of getattr.
+  const NodeKind kind = graph.kind(parts[1]);
+  return kind == NodeKind::kGlobal || kind == NodeKind::kCall ? parts[1] : kNoNode;
+}
+
 }  // namespace
 
 Machine::Machine(ByteSpan bytes, const PickleOptions& options)
@@ -284,6 +297,13 @@ bool Machine::PersistentId() {
   if (!Need(1)) return false;
   const Slot id = stack_.back();
   stack_.pop_back();
+  const NodeId cls = options_.has_module_ids ? ClassInId(builder_.graph(), id.node) : kNoNode;
+  if (cls != kNoNode) {
+    // The id may have come back from the memo, and the call in it can be changed from now on.
+    if (kind(cls) == NodeKind::kCall) ForbidRollback();
+    Push(cls, id.base);
+    return true;
+  }
   Push(builder_.AddPersistent(id.node), id.base);
   return true;
 }

@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 
 #include "core/base/checked_math.h"
+#include "core/base/counted.h"
+#include "core/base/name_list.h"
 #include "core/base/warning.h"
 
 namespace ckpt::safetensors {
@@ -40,6 +42,7 @@ class Assembler {
       builder_.AddProblem(
           Warning(ErrorKind::kLeftover, "file is not part of the checkpoint", name));
     }
+    WarnOfAbsentShards();
     CollectPieces();
     CheckTensorsOfIndex();
     CheckAnnouncedSize();
@@ -56,6 +59,22 @@ class Assembler {
  private:
   void Report(Status status, const Piece& piece) {
     builder_.AddProblems(std::move(status).Tensor(piece.name()).File(piece.shard->name));
+  }
+
+  // Without the last piece of a tensor, what is left of it looks whole.
+  void WarnOfAbsentShards() {
+    for (const AbsentShards& absent : files_.absent) {
+      Problem warning =
+          Warning(ErrorKind::kMissingFile,
+                  "a rank has no file where others have one; if it was lost, tensors are shorter "
+                  "than they were",
+                  absent.names.front());
+      warning.expected = fmt::format("{} of each of {}", Counted(absent.total, "file"),
+                                     Counted(absent.ranks, "rank"));
+      warning.actual = "no " + NameSome(absent.names, absent.count);
+      warning.hint = "a rank without a part of these tensors writes none; else copy it again";
+      builder_.AddProblem(std::move(warning));
+    }
   }
 
   // In order of name, then file. Copies of a tensor that the index assigns to another file are left

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/name_list.h"
 #include "core/base/text_number.h"
 
 namespace ckpt::safetensors {
@@ -37,6 +38,24 @@ std::optional<NumberedName> ParseNumbered(std::string_view name) {
 std::string WithoutNumbers(std::string_view name) {
   const std::optional<NumberedName> numbered = ParseNumbered(name);
   return numbered ? numbered->stem : std::string(name);
+}
+
+// "shard-00003-model-00002-of-00005" → 3, and the rest. Ranks count from 1.
+struct RankShard {
+  std::uint32_t rank = 0;
+  NumberedName of;
+};
+
+std::optional<RankShard> ParseRankShard(std::string_view name) {
+  constexpr std::string_view kHead = "shard-";
+  constexpr std::size_t kDigits = 5;
+  constexpr std::size_t kRest = kHead.size() + kDigits + 1;
+  if (name.size() <= kRest || !name.starts_with(kHead) || name[kRest - 1] != '-') return {};
+  const std::optional<std::uint32_t> rank =
+      ParseNumber<std::uint32_t>(name.substr(kHead.size(), kDigits));
+  std::optional<NumberedName> of = ParseNumbered(name.substr(kRest));
+  if (!rank || *rank == 0 || !of || of->number == 0 || of->number > of->total) return {};
+  return RankShard{.rank = *rank, .of = *std::move(of)};
 }
 
 bool IsWeights(std::string_view name) { return name.ends_with(kFileSuffix); }
@@ -112,6 +131,35 @@ Result<std::vector<std::string>> ChooseNumbered(const std::vector<std::string>& 
   return chosen;
 }
 
+// REQUIRES: `names` are of weights.
+std::vector<AbsentShards> FindAbsent(const std::set<std::string>& names,
+                                     const std::string& prefix) {
+  using Place = std::pair<std::uint32_t, std::uint32_t>;  // number, rank
+  std::map<std::pair<std::string, std::uint32_t>, std::set<Place>> groups;
+  for (const std::string& name : names) {
+    if (auto shard = ParseRankShard(StemOf(name))) {
+      groups[{std::move(shard->of.stem), shard->of.total}].emplace(shard->of.number, shard->rank);
+    }
+  }
+  std::vector<AbsentShards> all;
+  for (const auto& [key, present] : groups) {
+    AbsentShards absent{.ranks = 0, .total = key.second, .names = {}, .count = 0};
+    for (const auto& [number, rank] : present) absent.ranks = std::max(absent.ranks, rank);
+    // Both have five digits. Every step of the loop finds a file, or one of the few that are named.
+    absent.count = std::uint64_t{absent.ranks} * absent.total - present.size();
+    const std::uint64_t named = std::min<std::uint64_t>(absent.count, kMostNamed);
+    for (std::uint32_t number = 1; absent.names.size() < named; ++number) {
+      for (std::uint32_t rank = 1; rank <= absent.ranks && absent.names.size() < named; ++rank) {
+        if (present.contains({number, rank})) continue;
+        absent.names.push_back(fmt::format("{}shard-{:05d}-{}-{:05d}-of-{:05d}{}", prefix, rank,
+                                           key.first, number, absent.total, kFileSuffix));
+      }
+    }
+    if (absent.count > 0) all.push_back(std::move(absent));
+  }
+  return all;
+}
+
 Result<RepositoryFiles> FindIn(Storage& storage, const Path& directory, const std::string& prefix) {
   CKPT_ASSIGN_OR_RETURN(const std::vector<DirectoryEntry> entries,
                         storage.List(directory / prefix));
@@ -141,6 +189,7 @@ Result<RepositoryFiles> FindIn(Storage& storage, const Path& directory, const st
     CKPT_ASSIGN_OR_RETURN(const std::vector<std::string> numbered, ChooseNumbered(plain));
     const std::vector<std::string>& chosen = numbered.empty() ? plain : numbered;
     wanted.insert(chosen.begin(), chosen.end());
+    files.absent = FindAbsent(wanted, prefix);
   }
 
   for (const std::string& name : wanted) {

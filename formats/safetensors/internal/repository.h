@@ -2,6 +2,7 @@
 #ifndef CKPT_FORMATS_SAFETENSORS_INTERNAL_REPOSITORY_H_
 #define CKPT_FORMATS_SAFETENSORS_INTERNAL_REPOSITORY_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,15 @@
 
 namespace ckpt::safetensors {
 
+// What torch's distributed writer leaves is "shard-<rank>-<stem>-<number>-of-<total>": a rank has a
+// file for each number of which it has tensors, so nothing says how many there were.
+struct AbsentShards {
+  std::uint32_t ranks = 0;         // as far as the names show
+  std::uint32_t total = 0;         // of numbers
+  std::vector<std::string> names;  // the first ones: all, or kMostNamed
+  std::uint64_t count = 0;
+};
+
 struct RepositoryFiles {
   // Names relative to the directory, in byte order; all of them exist.
   std::vector<std::string> shards;
@@ -19,6 +29,9 @@ struct RepositoryFiles {
   std::vector<std::string> missing;
   // Weights in the directory that are not part of the checkpoint.
   std::vector<std::string> leftover;
+  // Of each stem and total of which a rank lacks a number that another rank has, or all numbers.
+  // They may be lost: a rank may also have had nothing to write.
+  std::vector<AbsentShards> absent;
   std::optional<ShardedIndex> index;
   std::string index_name;  // of the file that `index` was read from
 };

@@ -17,6 +17,9 @@
 namespace ckpt::torch_dist {
 namespace {
 
+// Ends the encoding of what is shown with another order of dims than that of the stored block.
+constexpr std::string_view kTurned = "+turned";
+
 template <typename Values>
 Values Turned(Values values) {
   CKPT_CHECK(values.size() >= 2);
@@ -24,7 +27,8 @@ Values Turned(Values values) {
   return values;
 }
 
-// The weight that a flattened state of grouped experts belongs to; null for any other tensor.
+// The weight that a flattened state of grouped experts belongs to; null for any other tensor, and
+// for one that was turned.
 const GlobalTensor* WeightOf(const CheckpointIndex& index, const GlobalTensor& tensor) {
   const auto state = StateIn(tensor.key);
   const bool is_of_experts = state && IsOfGroupedExperts(state->second);
@@ -33,16 +37,30 @@ const GlobalTensor* WeightOf(const CheckpointIndex& index, const GlobalTensor& t
   return index.encoding(first).ends_with(kFlattened) ? index.FindTensor(state->second) : nullptr;
 }
 
+// The arguments would say in which order the state lies, and are damaged.
+Status OrderUnknown(const Status& damage, const std::string& key) {
+  const Problem& cause = damage.first();
+  return Error(cause.kind, "the order of a state of square weights is not known: " + cause.message)
+      .File(cause.file)
+      .Tensor(key)
+      .Hint(cause.hint);
+}
+
 class TurnedSource final : public ViewSource {
  public:
-  TurnedSource(std::shared_ptr<const CheckpointSource> below, std::set<std::string> turned)
+  TurnedSource(std::unique_ptr<CheckpointSource> below, std::set<std::string> turned)
       : ViewSource(std::move(below)), turned_(std::move(turned)) {}
 
-  Status Turn() {
+  // What is `unknown` is left out, because of `why`.
+  Status Turn(const std::set<std::string>& unknown, const Status& why) {
     const CheckpointIndex& stored = below().index();
     IndexBuilder builder;
     BeginCopy(stored, builder);
     for (const GlobalTensor& tensor : stored.tensors()) {
+      if (unknown.contains(tensor.key)) {
+        builder.AddProblems(OrderUnknown(why, tensor.key));
+        continue;
+      }
       if (!turned_.contains(tensor.key)) {
         CopyTensor(stored, tensor, builder);
         continue;
@@ -51,8 +69,9 @@ class TurnedSource final : public ViewSource {
       for (const Chunk& chunk : stored.chunks(tensor)) {
         Box box = stored.box(chunk);
         box = {.offsets = Turned(std::move(box.offsets)), .sizes = Turned(std::move(box.sizes))};
-        builder.AddChunk(box, chunk.file, builder.AddEncoding(stored.encoding(chunk)),
-                         chunk.offset_bytes, chunk.size_bytes);
+        const EncodingId encoding =
+            builder.AddEncoding(stored.encoding(chunk) + std::string(kTurned));
+        builder.AddChunk(box, chunk.file, encoding, chunk.offset_bytes, chunk.size_bytes);
       }
     }
     CopyObjects(stored, builder);
@@ -81,8 +100,8 @@ bool IsOfGroupedExperts(std::string_view key) {
   return key.find(".mlp.experts.experts.linear_fc") != key.npos && key.ends_with(".weight");
 }
 
-Result<std::shared_ptr<const CheckpointSource>> TurnGroupedStates(
-    std::shared_ptr<const CheckpointSource> source) {
+Result<std::unique_ptr<CheckpointSource>> TurnGroupedStates(
+    std::unique_ptr<CheckpointSource> source) {
   const CheckpointIndex& index = source->index();
   std::set<std::string> turned;
   std::set<std::string> square;
@@ -91,14 +110,21 @@ Result<std::shared_ptr<const CheckpointSource>> TurnGroupedStates(
     if (weight == nullptr || weight->shape != Turned(tensor.shape)) continue;
     (weight->shape == tensor.shape ? square : turned).insert(tensor.key);
   }
+  Status unreadable;
   if (!square.empty()) {
-    CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadArgs(*source));
-    if (RunArguments(args).HasOneArrayOfExperts()) turned.merge(square);
+    const Result<layout::Configuration> args = ReadArgs(*source);
+    if (!args.ok() && IsUnread(args.status().kind())) return args.status();
+    if (!args.ok()) {
+      unreadable = args.status();
+    } else {
+      if (RunArguments(*args).HasOneArrayOfExperts()) turned.merge(square);
+      square.clear();
+    }
   }
-  if (turned.empty()) return source;
-  auto seen = std::make_shared<TurnedSource>(std::move(source), std::move(turned));
-  CKPT_RETURN_IF_ERROR(seen->Turn());
-  return std::shared_ptr<const CheckpointSource>(std::move(seen));
+  if (turned.empty() && square.empty()) return source;
+  auto seen = std::make_unique<TurnedSource>(std::move(source), std::move(turned));
+  CKPT_RETURN_IF_ERROR(seen->Turn(square, unreadable));
+  return std::unique_ptr<CheckpointSource>(std::move(seen));
 }
 
 }  // namespace ckpt::torch_dist

@@ -13,17 +13,20 @@ namespace ckpt::torch_dist {
 // Whether the weight, or what an optimizer has of it, is of experts that all have one key.
 [[nodiscard]] bool IsOfGroupedExperts(std::string_view key);
 
-// The checkpoint with such states transposed; the source itself if it has none.
+// The checkpoint with such states transposed; the source itself if it has none. Every reader sees
+// it so, since only its own format tells these states from others.
 //
 // Up to Megatron-Core 0.15, GroupedMLP keeps all weights of a fc1 or a fc2 in one array, [experts,
 // columns, rows]. It stores the weight as [experts, rows, columns], as other classes do, but in the
 // form fully_sharded_model_space what the optimizer has of it in the array's own order
 // (`sh_ten_build_fn` in transformer/moe/experts.py). A shape with its dims swapped shows that. Of
-// square weights the run's arguments say it, by which Megatron-LM chooses the class.
+// square weights the run's arguments say it, by which Megatron-LM chooses the class. Where these
+// are damaged, the states are among the index's problems.
 //
-// Errors: those of ReadArgs.
-Result<std::shared_ptr<const CheckpointSource>> TurnGroupedStates(
-    std::shared_ptr<const CheckpointSource> source);
+// Does nothing to a checkpoint that it gave. Errors: those of ReadArgs, if the system did not give
+// the bytes.
+Result<std::unique_ptr<CheckpointSource>> TurnGroupedStates(
+    std::unique_ptr<CheckpointSource> source);
 
 }  // namespace ckpt::torch_dist
 

@@ -4,20 +4,41 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/checkpoint/source.h"
+#include "core/layout/value.h"
+#include "core/training/run_format.h"
 
 namespace ckpt::torch_dist {
 
+// Compares exact weights with the model's, which are what they round to: the first and the last
+// elements of each pair. Warnings (kValueMismatch) name the exact weights that round to something
+// else, at most eight of them. So Megatron-Core 0.19.2 stores the embedding that pipeline stages
+// share, if its distributed optimizer is fully_reshardable. Weights may have been rounded to
+// bfloat16 or float16 before they got their dtype. Those of other dtypes than these and float32,
+// those beside scales, and tensors that cannot be read are not compared: who takes one says why it
+// cannot be read.
+//
 // With Megatron's `use_precision_aware_optimizer`, Transformer Engine may keep the lower 16 bits
 // alone of each exact weight, whose upper ones are the model's bfloat16. Megatron stores these as
-// integers under the name of the exact weight, in float32. Nothing in the checkpoint says so: the
-// first elements of a few weights show it.
+// integers under the name of the exact weight, in float32. Nothing in the checkpoint says so: no
+// exact weight holds anything else. They are an error.
 //
-// `main_weights`: keys of weights by keys of exact ones. Errors: kUnsupported, those of ReadBox.
-Status CheckAreExact(const CheckpointSource& source,
-                     const std::map<std::string, std::string>& main_weights);
+// `main_weights`: keys of weights by keys of exact ones. Errors: kUnsupported.
+//
+// Cost: a few small reads for each pair, of at most 4096 pairs. Most items carry a checksum and are
+// then read whole. So the embedding comes first, then small items before large ones, until a GiB is
+// read; for kWhole a sixteenth of all weights, if that is more.
+Result<std::vector<Problem>> CheckAreExact(const CheckpointSource& source,
+                                           const std::map<std::string, std::string>& main_weights,
+                                           RunDetail detail);
+
+// Whether exact weights round to the model's in a run of these arguments. Weights of 8 or 4 bits
+// are stored in a wider dtype, as what they were computed with; and an optimizer that keeps float16
+// rounds the exact weights themselves.
+[[nodiscard]] bool RoundToWeights(const layout::Configuration& args);
 
 }  // namespace ckpt::torch_dist
 

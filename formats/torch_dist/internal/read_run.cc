@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -22,6 +23,7 @@
 #include "core/layout/find_value.h"
 #include "core/tensor/dtype.h"
 #include "core/tensor/shape.h"
+#include "core/training/rank_buffers.h"
 #include "core/training/run_settings.h"
 #include "formats/megatron/bridge_files.h"
 #include "formats/megatron/distinct_groups.h"
@@ -366,12 +368,16 @@ Status CountUpdates(const Configuration& args, TrainingRun& run) {
     if (!group.sgd || group.step != 0) continue;
     CKPT_ASSIGN_OR_RETURN(group.step, ScheduledStep(args, run));
   }
-  for (const ParamGroup& group : run.groups) {
+  for (std::size_t g = 0; g < run.groups.size(); ++g) {
+    const ParamGroup& group = run.groups[g];
     if (group.step == run.finished_updates()) continue;
     return Error(ErrorKind::kUnsupported, "parameters were updated unequally often")
         .Tensor(kCommonKey)
-        .Expected(fmt::format("{} updates", run.finished_updates()))
-        .Actual(fmt::format("{}", group.step));
+        .Expected(fmt::format("{} updates, as of group 0", run.finished_updates()))
+        .Actual(fmt::format("{} of group {} ({}wd_mult {}, lr_mult {})", group.step, g,
+                            group.is_expert_parallel ? "experts, " : "", group.wd_mult,
+                            group.lr_mult))
+        .Hint(kTakeWeightsAlone);
   }
   return OkStatus();
 }
@@ -400,8 +406,32 @@ Status ReadProgress(const StoredState& common, const Configuration& args, Stored
   return MemberSettings(common, common.root()).Read(kOperations, run.num_floating_point_operations);
 }
 
+// What an optimizer keeps, by its name: keys of weights by those of its tensors.
+using States = std::map<std::string, std::map<std::string, std::string>>;
+
+constexpr std::string_view kNeitherAdamNorSgd = "the optimizer is neither Adam nor SGD";
+
+// "momentum_buffer for A and 3 more".
+std::string DescribeKept(const States::value_type& state) {
+  const auto& [name, weight_of] = state;
+  const std::string kept = fmt::format("{} for {}", name, weight_of.begin()->second);
+  if (weight_of.size() == 1) return kept;
+  return fmt::format("{} and {} more", kept, weight_of.size() - 1);
+}
+
+// Muon keeps a momentum of matrices, and Adam's moments of all else.
+Status CheckIsOneKind(const States& states) {
+  const auto of_sgd = states.find(std::string(kMomentOfSgd));
+  const auto of_adam = states.find("exp_avg");
+  if (of_sgd == states.end() || of_adam == states.end()) return OkStatus();
+  return Error(ErrorKind::kUnsupported, kNeitherAdamNorSgd)
+      .Expected(fmt::format("exp_avg and exp_avg_sq, or {}, for every weight", kMomentOfSgd))
+      .Actual(fmt::format("{}, {}", DescribeKept(*of_sgd), DescribeKept(*of_adam)))
+      .Hint(kTakeWeightsAlone);
+}
+
 // Every weight that the optimizer updates must have every moment.
-Status CheckMoments(const std::map<std::string, std::map<std::string, std::string>>& states) {
+Status CheckMoments(const States& states) {
   std::set<std::string> trained;
   for (const auto& [name, tensors] : states) {
     for (const auto& [key, weight] : tensors) trained.insert(weight);
@@ -425,7 +455,7 @@ Status CheckIsKnown(const OptimizerTensors& tensors) {
     return std::ranges::find(tensors.moments, name, &StoredMoment::name) != tensors.moments.end();
   };
   if (!keeps("exp_avg") || keeps("exp_avg_sq")) return OkStatus();
-  return Error(ErrorKind::kUnsupported, "the optimizer is neither Adam nor SGD")
+  return Error(ErrorKind::kUnsupported, kNeitherAdamNorSgd)
       .Expected("exp_avg and exp_avg_sq")
       .Actual("exp_avg alone")
       .Hint(std::string(kTakeWeightsAlone));
@@ -470,10 +500,11 @@ bool HoldsGroups(const CheckpointSource& source) {
 
 Result<OptimizerTensors> FindTensors(const CheckpointIndex& index) {
   CKPT_RETURN_IF_ERROR(RefuseBuffers(index));
-  std::map<std::string, std::map<std::string, std::string>> states;
+  States states;
   for (const GlobalTensor& tensor : index.tensors()) {
     if (const auto state = StateIn(tensor.key)) states[state->first][tensor.key] = state->second;
   }
+  CKPT_RETURN_IF_ERROR(CheckIsOneKind(states));
   CKPT_RETURN_IF_ERROR(CheckMoments(states));
   OptimizerTensors found;
   for (auto& [name, tensors] : states) {
@@ -489,7 +520,12 @@ Result<OptimizerTensors> FindTensors(const CheckpointIndex& index) {
 Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   CKPT_ASSIGN_OR_RETURN(OptimizerTensors tensors, FindTensors(source.index()));
   CKPT_RETURN_IF_ERROR(CheckIsKnown(tensors));
-  CKPT_RETURN_IF_ERROR(CheckAreExact(source, tensors.main_weights));
+  RankBuffers buffers = BuffersOf(source);
+  std::vector<Problem> inexact;
+  // What lies where in buffers was found by it.
+  if (buffers.empty()) {
+    CKPT_ASSIGN_OR_RETURN(inexact, CheckAreExact(source, tensors.main_weights, detail));
+  }
   CKPT_ASSIGN_OR_RETURN(const StoredState common, StoredState::ReadCommon(source));
   StoredRun stored{std::move(tensors)};
   CKPT_RETURN_IF_ERROR(NoteUnread(common, common.root(), kCommonMembers, stored));
@@ -500,6 +536,7 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   CKPT_RETURN_IF_ERROR(ReadGroups(source, common, stored));
   if (!schedule) KeepRate(stored);
   CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
+  if (RoundToWeights(args)) std::ranges::move(inexact, std::back_inserter(stored.assumptions));
   CKPT_RETURN_IF_ERROR(ReadProgress(common, args, stored));
   megatron::SettleDecoupling(stored);
   if (UsesSgd(source.index())) {
@@ -519,7 +556,7 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
     stored.run.group_of.emplace_back(weight, 0);
   }
   (is_old ? &ForgetGroupsOfOldSave : &ForgetGroups)(stored.run);
-  stored.run.buffers = BuffersOf(source);
+  stored.run.buffers = std::move(buffers);
   stored.decoded = {std::string(kCommonKey), std::string(megatron::kRunConfigKey),
                     std::string(megatron::kTrainStateKey)};
   for (const ObjectEntry& object : source.index().objects()) {

@@ -18,8 +18,8 @@ namespace ckpt::torch_dist {
 [[nodiscard]] bool HoldsGroups(const CheckpointSource& source);
 
 // The optimizer's tensors, where each parameter has its own: the forms of ReadRun. Errors:
-// kUnsupported (a form that does not say where a parameter lies), kMissing (a trained weight lacks
-// a moment).
+// kUnsupported (a form that does not say where a parameter lies, moments of Adam beside those of
+// SGD), kMissing (a trained weight lacks a moment).
 Result<OptimizerTensors> FindTensors(const CheckpointIndex& index);
 
 // Progress, arguments and optimizer of the run, where each parameter has its own tensors: the forms
@@ -28,9 +28,11 @@ Result<OptimizerTensors> FindTensors(const CheckpointIndex& index);
 // `run.buffers`. Which group a parameter belongs to is not stored: `group_of` has the
 // embedding and the head alone, if these have a rate of their own.
 //
-// Errors: kUnsupported (a form that does not say where a parameter lies, parameters at different
-// updates), kMissing (there is no optimizer, a trained weight lacks a moment, a count is not
-// there), kBadMetadata, those of CheckKeepsMoments.
+// Exact weights that do not round to the model's are among the assumptions (CheckAreExact).
+//
+// Errors: those of FindTensors; kUnsupported (parameters at different updates, exact weights that
+// are none), kMissing (there is no optimizer, a count is not there), kBadMetadata, those of
+// CheckKeepsMoments.
 Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail);
 
 }  // namespace ckpt::torch_dist

@@ -8,6 +8,7 @@
 #include "core/checkpoint/copy_index.h"
 #include "formats/megatron/bridge_files.h"
 #include "formats/torch_dist/internal/flat_range.h"
+#include "formats/torch_dist/internal/grouped_states.h"
 #include "formats/torch_save/object_item.h"
 
 namespace ckpt::torch_dist {
@@ -34,6 +35,13 @@ Result<std::unique_ptr<Source>> Source::Open(Storage& storage, const Path& direc
   if (stat.type != FileType::kMissing) {
     CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, storage.Open(common));
     CKPT_ASSIGN_OR_RETURN(source->common_, torch_save::OpenTorchFile(std::move(file)));
+  } else if (source->dcp_->index().FindObject(kCommonItem) == nullptr) {
+    CKPT_ASSIGN_OR_RETURN(const bool was_written, megatron::SaysCommonFile(storage, directory));
+    if (was_written) {
+      source->lost_common_ = Error(ErrorKind::kMissingFile, "the common state's file is not there")
+                                 .File(common.string())
+                                 .Hint("copy all files of the checkpoint, or take an earlier one");
+    }
   }
   CKPT_RETURN_IF_ERROR(source->BuildIndex());
   return source;
@@ -66,11 +74,13 @@ Status Source::BuildIndex() {
   }
   if (common_) {
     for (const Problem& warning : common_->warnings) builder.AddProblem(warning);
+  }
+  if (common_ || !lost_common_.ok()) {
     builder.AddObject({.key = std::string(kCommonKey),
                        .file = builder.AddFile(kCommonFile),
                        .encoding = builder.AddEncoding("torch_save"),
                        .offset_bytes = 0,
-                       .size_bytes = common_->file->size_bytes()});
+                       .size_bytes = common_ ? common_->file->size_bytes() : 0});
   }
   CKPT_ASSIGN_OR_RETURN(index_, builder.Build());
   return OkStatus();
@@ -127,6 +137,7 @@ Result<StoredArray> Source::Locate(const GlobalTensor& tensor, const Chunk& chun
 
 Result<RenderedObject> Source::ReadObject(const ObjectEntry& object) const {
   if (object.key != kCommonKey) return dcp_->ReadObject(object);
+  CKPT_RETURN_IF_ERROR(lost_common_);
   if (common_) return torch_save::RenderItem(*common_, common_->pickle.root, object.key);
   const ObjectEntry* item = dcp_->index().FindObject(kCommonItem);
   if (item == nullptr) {
@@ -139,6 +150,7 @@ Result<RenderedObject> Source::ReadObject(const ObjectEntry& object) const {
 
 Result<std::optional<PickledObject>> Source::ReadPickled(const ObjectEntry& object) const {
   if (object.key != kCommonKey) return dcp_->ReadPickled(object);
+  CKPT_RETURN_IF_ERROR(lost_common_);
   if (common_) return torch_save::CopyItem(*common_, common_->pickle.root);
   const ObjectEntry* item = dcp_->index().FindObject(kCommonItem);
   if (item == nullptr) {
@@ -151,12 +163,15 @@ Result<std::optional<PickledObject>> Source::ReadPickled(const ObjectEntry& obje
 
 Result<std::uint64_t> Source::FileSize(FileId file) const {
   if (file < dcp_->index().files().size()) return dcp_->FileSize(file);
+  CKPT_RETURN_IF_ERROR(lost_common_);
   return common_->file->size_bytes();
 }
 
 Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Path& directory) {
-  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<Source> source, Source::Open(storage, directory));
-  return megatron::WithBridgeFiles(std::move(source), storage, directory);
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<Source> stored, Source::Open(storage, directory));
+  CKPT_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointSource> source,
+                        megatron::WithBridgeFiles(std::move(stored), storage, directory));
+  return TurnGroupedStates(std::move(source));
 }
 
 }  // namespace ckpt::torch_dist

@@ -30,13 +30,15 @@ inline constexpr std::string_view kFlattened = "+flat";
 // A DCP folder with conventions of its own: the common state is the object `common_state` whether
 // it lies in common.pt (Core up to 0.18) or in an item; tensors that old optimizers stored as
 // slices of flattened blocks have their true shape, and each slice is a few chunks of one item
-// (encoding "…+flat").
+// (encoding "…+flat"). A common.pt that metadata.json announces and that is gone is an object that
+// cannot be read.
 //
 // Thread-safety: const methods may run concurrently.
 class Source final : public CheckpointSource {
  public:
   // Errors: those of dcp::Source::Open and OpenTorchFile (common.pt), kBadMetadata (metadata.json),
-  // kUnsupported (another backend). What concerns single keys goes to index().problems().
+  // kUnsupported (another backend or version). What concerns single keys goes to
+  // index().problems().
   static Result<std::unique_ptr<Source>> Open(Storage& storage, const Path& directory);
 
   [[nodiscard]] const CheckpointIndex& index() const override { return index_; }
@@ -65,11 +67,13 @@ class Source final : public CheckpointSource {
 
   const std::unique_ptr<dcp::Source> dcp_;
   std::optional<torch_save::TorchContainer> common_;  // of common.pt
+  Status lost_common_;                                // why it is not there, though it was written
   CheckpointIndex index_;
   std::unordered_map<std::string, FlatTensor> flattened_;
 };
 
-// The same as an interface, with what Megatron-Bridge keeps beside it (bridge_files.h).
+// The same as an interface, with what Megatron-Bridge keeps beside it (bridge_files.h), and with
+// what the optimizer has of weights in their order (grouped_states.h).
 Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Path& directory);
 
 }  // namespace ckpt::torch_dist

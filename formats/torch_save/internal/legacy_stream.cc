@@ -11,6 +11,8 @@
 #include "core/base/checked_math.h"
 #include "core/base/endian.h"
 #include "core/base/quote.h"
+#include "core/base/units.h"
+#include "core/base/warning.h"
 #include "formats/torch_save/internal/persistent_storage.h"
 
 namespace ckpt::torch_save {
@@ -73,6 +75,18 @@ Result<StorageExtent> ReadStorage(const ReadableFile& file, ByteSpan bytes, std:
   return StorageExtent{.name = name, .offset_bytes = offset, .size_bytes = size, .crc32 = {}};
 }
 
+// What lies behind the last storage, from `at` on.
+Problem WarnOfBytesBehind(const ReadableFile& file, ByteSpan bytes, std::uint64_t at) {
+  const ByteSpan rest = bytes.subspan(at);
+  Problem warning = Warning(ErrorKind::kUnsupported, "bytes follow the end of the stream",
+                            DescribeRange(file.name(), at, rest.size()));
+  warning.actual = FormatByteSize(rest.size());
+  warning.hint = LegacyMagicBytes(AsText(rest)) != 0
+                     ? "another torch.save follows: with torch, load each from the same open file"
+                     : "cut them off: nothing says what they are";
+  return warning;
+}
+
 }  // namespace
 
 std::uint64_t LegacyMagicBytes(std::string_view start) {
@@ -95,9 +109,10 @@ Result<TorchContainer> OpenLegacyStream(std::shared_ptr<const ReadableFile> file
   const ByteSpan bytes = view->bytes();
   std::uint64_t at = LegacyMagicBytes(AsText(bytes));
   CKPT_CHECK(at != 0);
-  const auto next_pickle = [&]() -> Result<ParsedPickle> {
-    CKPT_ASSIGN_OR_RETURN(ParsedPickle parsed,
-                          pickle::ParsePickle(bytes, file->name(), {.start = at}));
+  const auto next_pickle = [&](bool has_module_ids = false) -> Result<ParsedPickle> {
+    CKPT_ASSIGN_OR_RETURN(
+        ParsedPickle parsed,
+        pickle::ParsePickle(bytes, file->name(), {.start = at, .has_module_ids = has_module_ids}));
     at = parsed.end;
     return parsed;
   };
@@ -116,7 +131,7 @@ Result<TorchContainer> OpenLegacyStream(std::shared_ptr<const ReadableFile> file
   // The recorded byte order of the writer is not used: torch always writes little endian, and does
   // not look at this when it reads.
   TorchContainer container;
-  CKPT_ASSIGN_OR_RETURN(container.pickle, next_pickle());
+  CKPT_ASSIGN_OR_RETURN(container.pickle, next_pickle(/*has_module_ids=*/true));
   CKPT_ASSIGN_OR_RETURN(const ParsedPickle keys, next_pickle());
   if (keys.graph.kind(keys.root) != NodeKind::kList) {
     return Bad(*file, "the list of storage keys is not a list");
@@ -136,6 +151,7 @@ Result<TorchContainer> OpenLegacyStream(std::shared_ptr<const ReadableFile> file
       return Bad(*file, fmt::format("storage {} occurs twice", Quote(key)));
     }
   }
+  if (at < bytes.size()) container.warnings.push_back(WarnOfBytesBehind(*file, bytes, at));
   container.file = std::move(file);
   return container;
 }

@@ -23,7 +23,7 @@ std::uint64_t LegacyMagicBytes(std::string_view start);
 
 // Errors: those of ParsePickle, kUnsupported (another protocol number), kBadItem (not what follows
 // in such a file), kTruncated (storage data end early), kResource (a storage that announces more
-// than the whole file), kIo.
+// than the whole file), kIo. Bytes behind the last storage are a warning.
 // Precondition: LegacyMagicBytes of the file is not 0.
 Result<TorchContainer> OpenLegacyStream(std::shared_ptr<const ReadableFile> file);
 

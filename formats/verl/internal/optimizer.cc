@@ -71,9 +71,14 @@ Status CheckNumbers(const JsonCursor& group, std::size_t num_parameters, const s
 // The groups of a rank's file, of which there must be one.
 Result<JsonDocument> ReadOnlyGroup(const RankSet& set, std::size_t file) {
   const std::string& name_of_file = set.names[file];
-  CKPT_ASSIGN_OR_RETURN(const RenderedObject rendered,
-                        set.files[file]->ReadObject({.key = std::string(kGroups)}));
-  CKPT_ASSIGN_OR_RETURN(JsonDocument document, JsonDocument::Parse(rendered.json, name_of_file));
+  const Result<RenderedObject> rendered =
+      set.files[file]->ReadObject({.key = std::string(kGroups)});
+  if (!rendered.ok() && rendered.status().kind() == ErrorKind::kNotFound) {
+    return CannotName("the file holds no groups of parameters, as torch's optimizers save them",
+                      name_of_file);
+  }
+  if (!rendered.ok()) return rendered.status();
+  CKPT_ASSIGN_OR_RETURN(JsonDocument document, JsonDocument::Parse(rendered->json, name_of_file));
   CKPT_ASSIGN_OR_RETURN(const std::vector<JsonCursor> groups, document.root().Items());
   if (groups.size() == 1) return document;
   return CannotName("the optimizer numbers its parameters by groups", name_of_file)

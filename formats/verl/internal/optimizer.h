@@ -29,8 +29,8 @@ struct NamedOptimizer {
 
 // `set` has the optimizer's files of all ranks: torch's state_dict, which numbers the parameters.
 //
-// Errors: those of CollectParts; kUnsupported (nothing says which parameter has which number:
-// several groups, more or fewer parameters than the model; or FSDP1's flat parameters),
+// Errors: those of CollectParts; kUnsupported (nothing says which parameter has which number: no
+// groups or several, more or fewer parameters than the model; or FSDP1's flat parameters),
 // kBadMetadata.
 Result<NamedOptimizer> NameOptimizer(const torch_save::RankSet& set,
                                      const std::vector<Parameter>& parameters);

@@ -1,5 +1,6 @@
 #include "formats/verl/internal/source.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -53,10 +54,45 @@ std::optional<Problem> WarnOfOtherStates(Storage& storage, const Path& directory
   return warning;
 }
 
-// Whether the bytes are as they were saved, for all that is known, and only what they mean is not.
-bool IsForeign(ErrorKind kind) {
-  return kind == ErrorKind::kUnsupported || kind == ErrorKind::kNotFound ||
-         kind == ErrorKind::kMissingFile;
+constexpr std::string_view kWithoutOptimizer =
+    "a directory without the optimizer's files is read as the model alone";
+
+// Adds why the optimizer is not read to the problems. `were_opened`: its files are whole, for all
+// that is known. Then that they mean something else is a warning; all the rest are errors of the
+// checkpoint. Errors: those of the system.
+Status AddReason(const Status& why, bool were_opened, RankSet& set) {
+  std::vector<Problem> damage;
+  for (const Problem& problem : why.problems()) {
+    if (IsUnread(problem.kind)) return why;
+    const bool is_foreign = were_opened && problem.kind == ErrorKind::kUnsupported;
+    if (is_foreign) continue;
+    damage.push_back(problem);
+    if (problem.hint.empty()) damage.back().hint = kWithoutOptimizer;
+  }
+  if (damage.empty()) {
+    // The ranks' files are alike: one says enough.
+    damage.push_back(why.first());
+    damage.back().severity = Severity::kWarning;
+  }
+  std::ranges::move(damage, std::back_inserter(set.problems));
+  return OkStatus();
+}
+
+// The optimizer's files come behind the model's.
+void AppendOptimizer(RankSet files, NamedOptimizer optimizer, RankSet& set) {
+  const std::size_t first = set.files.size();
+  for (RankTensor& tensor : optimizer.tensors) {
+    for (PlacedPart& part : tensor.parts) part.file += first;
+    set.tensors.push_back(std::move(tensor));
+  }
+  for (const auto& [key, make] : optimizer.groups) {
+    for (std::size_t file = 0; file < files.files.size(); ++file) {
+      set.objects.push_back({.key = key, .file = static_cast<FileId>(first + file)});
+    }
+  }
+  set.made = std::move(optimizer.groups);
+  std::ranges::move(files.names, std::back_inserter(set.names));
+  std::ranges::move(files.files, std::back_inserter(set.files));
 }
 
 // Adds the optimizer's files of all ranks to the model's. Returns whether they are there and are an
@@ -67,34 +103,26 @@ Result<bool> AddOptimizer(Storage& storage, const Path& directory,
                           std::span<const DirectoryEntry> entries, RankSet& set) {
   const Result<std::vector<std::string>> names =
       FindStateFiles(kOptimizerFiles, set.files.size(), entries);
-  if (names.ok() && names->empty()) return false;
-  const auto read = [&]() -> Status {
-    if (!names.ok()) return Status(names.status()).File(directory.string());
-    CKPT_ASSIGN_OR_RETURN(RankSet files, torch_save::OpenRankFiles(storage, directory, *names));
-    CKPT_ASSIGN_OR_RETURN(const std::vector<Parameter> parameters, ListParameters(set));
-    CKPT_ASSIGN_OR_RETURN(NamedOptimizer optimizer, NameOptimizer(files, parameters));
-    const std::size_t first = set.files.size();
-    for (RankTensor& tensor : optimizer.tensors) {
-      for (PlacedPart& part : tensor.parts) part.file += first;
-      set.tensors.push_back(std::move(tensor));
-    }
-    for (const auto& [key, make] : optimizer.groups) {
-      for (std::size_t file = 0; file < files.files.size(); ++file) {
-        set.objects.push_back({.key = key, .file = static_cast<FileId>(first + file)});
-      }
-    }
-    set.made = std::move(optimizer.groups);
-    std::ranges::move(files.names, std::back_inserter(set.names));
-    std::ranges::move(files.files, std::back_inserter(set.files));
-    return OkStatus();
-  };
-  Status status = read();
-  if (status.ok()) return true;
-  if (IsUnread(status.kind())) return status;
-  Problem problem = status.first();
-  if (IsForeign(problem.kind)) problem.severity = Severity::kWarning;
-  set.problems.push_back(std::move(problem));
-  return false;
+  if (!names.ok()) {
+    Problem absent = Status(names.status()).File(directory.string()).first();
+    absent.severity = Severity::kWarning;
+    set.problems.push_back(std::move(absent));
+    return false;
+  }
+  if (names->empty()) return false;
+  Result<RankSet> files = torch_save::OpenRankFiles(storage, directory, *names);
+  if (!files.ok()) {
+    CKPT_RETURN_IF_ERROR(AddReason(files.status(), /*were_opened=*/false, set));
+    return false;
+  }
+  CKPT_ASSIGN_OR_RETURN(const std::vector<Parameter> parameters, ListParameters(set));
+  Result<NamedOptimizer> optimizer = NameOptimizer(*files, parameters);
+  if (!optimizer.ok()) {
+    CKPT_RETURN_IF_ERROR(AddReason(optimizer.status(), /*were_opened=*/true, set));
+    return false;
+  }
+  AppendOptimizer(*std::move(files), *std::move(optimizer), set);
+  return true;
 }
 
 // What the files hold besides these tensors.

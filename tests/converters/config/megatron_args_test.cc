@@ -203,6 +203,24 @@ TEST(MegatronArgs, SayYarnAsMegatronReadsIt) {
 }
 
 // What no setting says: the run's args say nothing of the kind.
+// Megatron-LM leaves `vocab_size` unset and computes `padded_vocab_size`.
+TEST(ShapeFromMegatronArgs, TakesNoRowsForTokens) {
+  Configuration args = ArgsOf(MixedQwen3Moe());
+  for (const bool is_there : {true, false}) {
+    args["vocab_size"] = Value();
+    if (!is_there) args.erase("vocab_size");
+    const auto shape = ShapeFromMegatronArgs(args);
+    ASSERT_THAT(shape, IsOk());
+    EXPECT_FALSE(shape->contains("vocab_size"));
+    EXPECT_EQ(shape->at("padded_vocab_size"), Value(160));
+    const auto config = ConfigFromMegatronArgs(args);
+    ASSERT_THAT(config, IsOk());
+    EXPECT_EQ(config->at("vocab_size"), Value(160));
+  }
+  args["vocab_size"] = 150;
+  EXPECT_EQ(ShapeFromMegatronArgs(args)->at("vocab_size"), Value(150));
+}
+
 TEST(DifferencesFromArgs, NamesWhatTheConfigurationMeansBeside) {
   const Configuration model = MixedQwen3Moe();
   const auto made = MegatronArgs(model);

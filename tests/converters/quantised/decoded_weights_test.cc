@@ -106,11 +106,18 @@ std::vector<WrongCase> WrongCases() {
        "[]"},
       {"ScaleOfAnotherDtype",
        Fp8Config(),
-       {weight, Filled(kScale, DType::kBfloat16, {2, 2})},
+       {weight, Filled(kScale, DType::kFloat64, {2, 2})},
        ErrorKind::kDtypeMismatch,
        kScale,
-       "float32 [2, 2]",
-       "bfloat16 [2, 2]"},
+       "float32, bfloat16 or float16 [2, 2]",
+       "float64 [2, 2]"},
+      {"ScaleOfAnExponentAlone",
+       Fp8Config(),
+       {weight, Filled(kScale, DType::kFloat8E8m0fnu, {2, 2})},
+       ErrorKind::kDtypeMismatch,
+       kScale,
+       "float32, bfloat16 or float16 [2, 2]",
+       "float8_e8m0fnu [2, 2]"},
       {"PlainWeightWithScale",
        Fp8Config(),
        {Filled(kWeight, DType::kBfloat16, {129, 256}), scale},
@@ -312,6 +319,118 @@ TEST(DecodedWeights, AreDecodedInPartsOfBoundedSize) {
   }
   EXPECT_GT(boxes.size(), 1U);
   EXPECT_TRUE(ProveCover(shape, boxes).exact());
+}
+
+Bytes ValuesOf(const CheckpointSource& source, const std::string& key) {
+  const GlobalTensor* const tensor = source.index().FindTensor(key);
+  EXPECT_NE(tensor, nullptr);
+  if (tensor == nullptr) return {};
+  Bytes values(NumBytes(tensor->shape, tensor->dtype));
+  EXPECT_EQ(tensor->dtype, DType::kBfloat16);
+  EXPECT_THAT(ReadBox(source, *tensor, WholeBox(tensor->shape), values, 1 << 20), IsOk());
+  return values;
+}
+
+// A scale for each code: all that 16 bits can say, in each dtype, beside the same as float32.
+TEST(DecodedWeights, MayHaveScalesOf16Bits) {
+  const Dims shape = {256, 256};
+  Bytes codes(1 << 16);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::byte>(i * 7 % 251 + 5);
+  Bytes patterns;
+  Bytes of_bfloat16;
+  Bytes of_float16;
+  for (std::uint32_t bits = 0; bits < 1 << 16; ++bits) {
+    AppendLe(static_cast<std::uint16_t>(bits), patterns);
+    AppendLe(FromBf16Bits(static_cast<std::uint16_t>(bits)), of_bfloat16);
+    AppendLe(FromFp16Bits(static_cast<std::uint16_t>(bits)), of_float16);
+  }
+  const auto weight = [&](const std::string& key) {
+    return MemoryTensor{.key = key, .dtype = kFp8, .shape = shape, .values = codes};
+  };
+  const auto scales = [&](const std::string& key, DType dtype, const Bytes& values) {
+    return MemoryTensor{
+        .key = key + "_scale_inv", .dtype = dtype, .shape = shape, .values = values};
+  };
+  const auto decoded =
+      DecodeWeights(Source({weight("a"), scales("a", DType::kBfloat16, patterns),    //
+                            weight("b"), scales("b", DType::kFloat32, of_bfloat16),  //
+                            weight("c"), scales("c", DType::kFloat16, patterns),     //
+                            weight("d"), scales("d", DType::kFloat32, of_float16)}),
+                    With(Fp8Config(), "weight_block_size", Value::List{1, 1}));
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(decoded->weights, 4U);
+  EXPECT_EQ(decoded->source->index().tensors().size(), 4U);
+  EXPECT_EQ(ValuesOf(*decoded->source, "a"), ValuesOf(*decoded->source, "b"));
+  EXPECT_EQ(ValuesOf(*decoded->source, "c"), ValuesOf(*decoded->source, "d"));
+  EXPECT_NE(ValuesOf(*decoded->source, "a"), ValuesOf(*decoded->source, "c"));
+}
+
+// What torch 2.15 makes of them: (codes.float() * scales.float()).to(torch.bfloat16), where a NaN
+// has other bits.
+TEST(DecodedWeights, WithScalesOf16BitsHaveTorchsValues) {
+  struct Case {
+    DType dtype;
+    std::vector<std::uint16_t> scales;
+    std::vector<std::uint16_t> values;  // a row for each code
+  };
+  const std::vector<std::uint8_t> codes = {0x38, 0x01, 0x7E, 0xB9, 0x43};
+  const Case of_bfloat16 = {
+      DType::kBfloat16,
+      {0x3F80, 0x3951, 0x3A83, 0x0001, 0x8080, 0x7F7F, 0x7F80, 0x0000, 0x3B2D},
+      {0x3F80, 0x3951, 0x3A83, 0x0001, 0x8080, 0x7F7F, 0x7F80, 0x0000, 0x3B2D,  //
+       0x3B00, 0x34D1, 0x3603, 0x0000, 0x8000, 0x7AFF, 0x7F80, 0x0000, 0x36AD,  //
+       0x43E0, 0x3DB7, 0x3EE5, 0x0160, 0x84E0, 0x7F80, 0x7F80, 0x0000, 0x3F97,  //
+       0xBF90, 0xB96B, 0xBA93, 0x8001, 0x0090, 0xFF80, 0xFF80, 0x8000, 0xBB43,  //
+       0x4030, 0x3A10, 0x3B34, 0x0003, 0x8130, 0x7F80, 0x7F80, 0x0000, 0x3BEE}};
+  const Case of_float16 = {DType::kFloat16,
+                           {0x3C00, 0x0A8B, 0x0001, 0x83FF, 0x7BFF, 0x7C00, 0x0000, 0x1357},
+                           {0x3F80, 0x3951, 0x3380, 0xB880, 0x4780, 0x7F80, 0x0000, 0x3A6B,  //
+                            0x3B00, 0x34D1, 0x2F00, 0xB400, 0x4300, 0x7F80, 0x0000, 0x35EB,  //
+                            0x43E0, 0x3DB7, 0x37E0, 0xBCE0, 0x4BE0, 0x7F80, 0x0000, 0x3ECE,  //
+                            0xBF90, 0xB96C, 0xB390, 0x3890, 0xC790, 0xFF80, 0x8000, 0xBA84,  //
+                            0x4030, 0x3A10, 0x3430, 0xB930, 0x4830, 0x7F80, 0x0000, 0x3B21}};
+  for (const Case& test : {of_bfloat16, of_float16}) {
+    SCOPED_TRACE(DTypeName(test.dtype));
+    const Dims shape = {static_cast<std::int64_t>(codes.size()),
+                        static_cast<std::int64_t>(test.scales.size())};
+    MemoryTensor weight = {.key = kWeight, .dtype = kFp8, .shape = shape, .values = {}};
+    MemoryTensor scale = {.key = kScale, .dtype = test.dtype, .shape = {1, shape[1]}, .values = {}};
+    for (const std::uint8_t code : codes) {
+      weight.values.insert(weight.values.end(), test.scales.size(), std::byte{code});
+    }
+    for (const std::uint16_t bits : test.scales) AppendLe(bits, scale.values);
+    const auto decoded = DecodeWeights(Source({weight, scale}),
+                                       With(Fp8Config(), "weight_block_size", Value::List{128, 1}));
+    ASSERT_THAT(decoded, IsOk());
+    Bytes expected;
+    for (const std::uint16_t bits : test.values) AppendLe(bits, expected);
+    EXPECT_EQ(ValuesOf(*decoded->source, kWeight), expected);
+  }
+}
+
+// Of a part of a tensor the scales of its own blocks are taken.
+TEST(DecodedWeights, WithScalesOf16BitsAreReadInAnyBox) {
+  const Dims shape = {260, 300};
+  Bytes scales;
+  for (int block = 0; block < 9; ++block) AppendLe(ToBf16Bits(static_cast<float>(block)), scales);
+  const auto decoded = DecodeWeights(
+      Source({Filled(kWeight, kFp8, shape, 0x38),
+              {.key = kScale, .dtype = DType::kBfloat16, .shape = {3, 3}, .values = scales}}),
+      Fp8Config());
+  ASSERT_THAT(decoded, IsOk());
+  const Box box = {{250, 120}, {10, 180}};
+  Bytes values(NumBytes(box.sizes, DType::kBfloat16));
+  ASSERT_THAT(
+      ReadBox(*decoded->source, decoded->source->index().tensors()[0], box, values, 1 << 20),
+      IsOk());
+  for (std::int64_t r = 0; r < 10; ++r) {
+    for (std::int64_t c = 0; c < 180; ++c) {
+      const std::int64_t block = (250 + r) / 128 * 3 + (120 + c) / 128;
+      ASSERT_EQ(LoadLe<std::uint16_t>(&values[static_cast<std::size_t>(2 * (r * 180 + c))]),
+                ToBf16Bits(static_cast<float>(block)))
+          << r << ", " << c;
+    }
+  }
 }
 
 TEST(DecodedWeights, MayHaveNoElements) {

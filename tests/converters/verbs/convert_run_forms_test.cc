@@ -207,7 +207,7 @@ TEST_F(ConvertRunTest, SaysWhatAFormDoesNotHold) {
 TEST_F(ConvertRunTest, WeightsAloneHaveNoFormOfAnOptimizer) {
   for (const auto& [source, weights_only] :
        {std::pair(RunOf("fsdp_dtensor", "dense_fsdp2"), true),
-        std::pair(RunOf("torch_dist", "dense_tp1_core016"), false)}) {
+        std::pair(RunOf("torch_dist", "dense_tp1_core018_integrity"), false)}) {
     for (const char* form : {"fully_reshardable", "fully_sharded_model_space", "dp_reshardable"}) {
       SCOPED_TRACE(source.string() + form);
       ConvertOptions options = Between("", "torch_dist", source, "refused");

@@ -67,12 +67,12 @@ TEST_F(ConvertRunTest, GoesToMegatronFsdpAndBack) {
 
 // The golden's arguments lack the size of experts and their routing: no single setting is wrong.
 TEST_F(ConvertRunTest, AConfigurationStandsInForArgumentsThatAreAbsent) {
-  for (const std::string& name : testing::GoldenCases(
-           "torch_dist",
-           {"opt_moe_fully_reshardable_ep2_core016", "opt_moe_dp_reshardable_ep2dp4_core019"})) {
+  for (const char* const name :
+       {"opt_moe_fully_reshardable_ep2_core016", "opt_moe_dp_reshardable_ep2dp4_core019"}) {
+    if (!testing::HasGolden("torch_dist", name)) GTEST_SKIP();
     SCOPED_TRACE(name);
-    ConvertOptions options =
-        Between("torch_dist", "fsdp_dtensor", RunOf("torch_dist", name), "out_" + name);
+    ConvertOptions options = Between("torch_dist", "fsdp_dtensor", RunOf("torch_dist", name),
+                                     std::string("out_") + name);
     const auto refused = PrepareConversion(PosixStorage(), options);
     ASSERT_FALSE(refused.ok());
     EXPECT_THAT(refused.status().ToString(), HasSubstr("--hf-assets DIR"));

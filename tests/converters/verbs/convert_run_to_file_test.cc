@@ -33,7 +33,7 @@ TEST_F(ConvertRunTest, GoesToAFileInEachForm) {
       {"fsdp_dtensor", "dcp", "fsdp2", {{"optimizer-state-dict", "flattened"}}}};
   for (const Form& form : forms) {
     const Path source = form.format == std::string_view("torch_dist")
-                            ? RunOf("torch_dist", "opt_fully_reshardable_tp2dp2_core016")
+                            ? RunOf("torch_dist", "opt_fully_reshardable_dp1_core016")
                             : RunOf("fsdp_dtensor", "moe_ep2_fsdp4");
     const auto converted = [&](const char* container, const std::string& name) {
       ConvertOptions options = Between(form.format, container, source, name);

@@ -19,6 +19,7 @@ using testing::ConvertTest;
 using testing::FailsWith;
 using ::testing::HasSubstr;
 using testing::IsOk;
+using testing::IsOkAndHolds;
 
 // A model of a table with two namings.
 ModelSource Model() {
@@ -62,6 +63,31 @@ TEST(TargetTest, HasNoFormThatOnlySourcesHave) {
     ASSERT_THAT(choices, IsOk());
     EXPECT_EQ(*choices, (layout::Choices{{"form", "b"}}));
   }
+}
+
+// Where each shard is a tensor, layers have keys of their own, whatever they are like. A
+// configuration says it of layers that are apart anyway.
+TEST(TargetTest, DoesNotKeepLayersApartForTheirShards) {
+  const auto table = LoadMapping(
+      "family mine\n"
+      "dim h = hidden_size\n"
+      "logical norm [h]\n"
+      "naming torch_dist\n"
+      "  choice layer_keys stacked | per_layer\n"
+      "  source_choice shards global | singleton\n"
+      "  norm : h = norm\n",
+      "mine.layout", {});
+  ASSERT_THAT(table, IsOk());
+  ModelSource model;
+  model.family = std::make_shared<const layout::LayoutTable>(*table);
+  const layout::Choices apart = {{"layer_keys", "per_layer"}};
+  model.match.layout.choices = apart;
+  const Target target = To("torch_dist", "");
+  EXPECT_THAT(ChoicesOf(target, model), IsOkAndHolds(apart));
+  model.match.layout.choices["shards"] = "singleton";
+  EXPECT_THAT(ChoicesOf(target, model), IsOkAndHolds(layout::Choices()));
+  model.config["layer_keys"] = "per_layer";
+  EXPECT_THAT(ChoicesOf(target, model), IsOkAndHolds(apart));
 }
 
 TEST(TargetTest, RefusesANamingThatTheContainerOrTheTableCannotHave) {

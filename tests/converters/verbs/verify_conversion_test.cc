@@ -87,7 +87,8 @@ TEST_F(ConvertTest, DigestsTheSourceWhileItStreams) {
 // each for itself, where the target has them in one tensor. All is read in this order, whatever the
 // target needs of it.
 TEST_F(ConvertTest, DigestsTheSourceWhileItIsRead) {
-  for (const char* const name : {"gptoss-bf16", "gptoss-square-bf16", "qwen2-bf16"}) {
+  for (const std::string& name :
+       testing::GoldenCases("hf", {"gptoss-bf16", "gptoss-square-bf16", "qwen2-bf16"})) {
     const Path source = Golden(name);
     for (const int threads : {1, 4}) {
       ConvertOptions options = ToFsdp(source);
@@ -110,7 +111,7 @@ TEST_F(ConvertTest, DigestsTheSourceWhileItIsRead) {
 
 // A cast leaves nothing of the target that would be the source's.
 TEST_F(ConvertTest, DigestsTheSourceWhileItIsReadToBeCast) {
-  const Path source = Golden("gptoss-bf16");
+  const Path source = Golden("gptoss-square-bf16");
   ConvertOptions options = ToFsdp(source);
   options.dtype = DType::kFloat32;
   testing::CountingStorage storage(PosixStorage(), source / "model.safetensors");
@@ -124,7 +125,8 @@ TEST_F(ConvertTest, DigestsTheSourceWhileItIsReadToBeCast) {
 // What the digest reads in another order than it is stored is read once, too, in the result.
 TEST_F(ConvertTest, ReadsTheResultOnce) {
   constexpr std::uint64_t kAroundATensor = 8000;  // heads, tails and what is read with them
-  for (const char* const name : {"gptoss-bf16", "gptoss-square-bf16"}) {
+  for (const std::string& name :
+       testing::GoldenCases("hf", {"gptoss-bf16", "gptoss-square-bf16"})) {
     ConvertOptions options = ToFsdp(Golden(name));
     options.target = dir_.path() / name;
     testing::CountingStorage storage(PosixStorage(),
@@ -169,7 +171,7 @@ class LyingStorage final : public ForwardingStorage {
 };
 
 TEST_F(ConvertTest, ReadsBackWhatItWrote) {
-  for (const char* const name : {"llama-tied-fp32", "gptoss-bf16"}) {
+  for (const std::string& name : testing::GoldenCases("hf", {"llama-tied-fp32", "gptoss-bf16"})) {
     ConvertOptions options = ToFsdp(Golden(name));
     options.target = dir_.path() / name;
     LyingStorage storage(PosixStorage());
@@ -187,7 +189,7 @@ TEST_F(ConvertTest, ReadsBackWhatItWrote) {
 // Whoever reads a tensor back, at once or for the digest.
 TEST_F(ConvertTest, NoticesABitOfAnyPartOfTheResult) {
   constexpr int kParts = 40;
-  for (const char* const name : {"gptoss-bf16", "qwen2-bf16"}) {
+  for (const std::string& name : testing::GoldenCases("hf", {"gptoss-bf16", "qwen2-bf16"})) {
     ConvertOptions options = ToFsdp(Golden(name));
     options.target = dir_.path() / name;
     options.overwrite = true;
@@ -270,7 +272,7 @@ TEST_F(ConvertTest, RefusesAFileWithAFlippedBit) {
 
 // A byte of the index may change though the index says the same; the manifest then refuses it.
 TEST_F(ConvertTest, ReadsBackWhatBelongsToNoTensor) {
-  ConvertOptions options = ToFsdp(Golden("gptoss-bf16"));
+  ConvertOptions options = ToFsdp(Golden("gptoss-square-bf16"));
   LyingStorage storage(PosixStorage(), "release/.metadata");
   EXPECT_THAT(Convert(storage, options), FailsWith(ErrorKind::kValueMismatch));
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -75,6 +76,52 @@ TEST(EntryPathsTest, ShowWhatWouldBeLost) {
   EXPECT_FALSE(MakeOneObject({{"x", Steps(kA)}, {"y", Steps(kA, kB, kFirst)}, {"z", Steps(kB)}}));
   EXPECT_FALSE(MakeOneObject({{"x", Steps(kA, kB)}, {"y", Steps(kA, kFirst)}}));
   EXPECT_FALSE(MakeOneObject({{"x", Steps(kA, kB, kA)}, {"y", Steps(kA, kFirst, kA)}}));
+}
+
+// Of tensors, whose keys begin with 't', and objects.
+std::set<EntryPath> LostLists(const EntryPaths& paths) {
+  return ListsLostToTorch(paths, [](const std::string& key) { return key.starts_with('t'); });
+}
+
+constexpr std::int64_t kSecond = 1;
+
+TEST(EntryPathsTest, ListsThatTorchTakesApartAreNotLost) {
+  EXPECT_EQ(LostLists({}), std::set<EntryPath>());
+  EXPECT_EQ(LostLists({{"x", Steps(kA, kB)}}), std::set<EntryPath>());
+  // A tensor, a mapping, and both in a list within it.
+  EXPECT_EQ(LostLists({{"t", Steps(kA, kFirst)}, {"x", Steps(kA, kSecond)}}),
+            std::set<EntryPath>());
+  EXPECT_EQ(LostLists({{"x", Steps(kA, kFirst, kB)}, {"y", Steps(kA, kSecond)}}),
+            std::set<EntryPath>());
+  EXPECT_EQ(LostLists({{"x", Steps(kA, kFirst)}, {"t", Steps(kA, kSecond, kFirst)}}),
+            std::set<EntryPath>());
+  EXPECT_EQ(LostLists({{"x", Steps(kA, kFirst, kFirst, kB)}}), std::set<EntryPath>());
+}
+
+TEST(EntryPathsTest, ListsWithGapsAreLost) {
+  EXPECT_EQ(LostLists({{"t", Steps(kA, kSecond)}}), std::set{Steps(kA)});
+  EXPECT_EQ(LostLists({{"t", Steps(kA, kFirst)}, {"t2", Steps(kA, std::int64_t{2})}}),
+            std::set{Steps(kA)});
+  // The list around it has none.
+  EXPECT_EQ(LostLists({{"t", Steps(kA, kFirst, kSecond)}}), std::set{Steps(kA, kFirst)});
+}
+
+TEST(EntryPathsTest, ListsOfObjectsAloneAreLost) {
+  EXPECT_EQ(LostLists({{"x", Steps(kA, kFirst)}, {"y", Steps(kA, kSecond)}}), std::set{Steps(kA)});
+  // Torch would ask for the outer list, too, but the inner one becomes a mapping.
+  EXPECT_EQ(LostLists({{"x", Steps(kA, kFirst, kFirst)}}), std::set{Steps(kA, kFirst)});
+  EXPECT_EQ(LostLists({{"x", Steps(kA, kB, kFirst)}, {"t", Steps(kB, kFirst)}}),
+            std::set{Steps(kA, kB)});
+}
+
+TEST(EntryPathsTest, PositionsBecomeKeysOfTheSameText) {
+  EntryPaths paths = {{"a.0.1", Steps(kA, kFirst, kSecond)}, {"b.0", Steps(kB, kFirst)}};
+  MakeMappings(LostLists(paths), paths);
+  const std::string zero = "0";
+  const std::string one = "1";
+  EXPECT_EQ(paths, (EntryPaths{{"a.0.1", Steps(kA, kFirst, one)}, {"b.0", Steps(kB, zero)}}));
+  EXPECT_TRUE(LostLists(paths).empty());
+  for (const auto& [key, path] : paths) EXPECT_EQ(JoinSteps(path), key);
 }
 
 TEST(EntryPathsTest, BeginWithAKey) {

@@ -1,6 +1,7 @@
 #include "formats/dcp/writer.h"
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -132,10 +133,17 @@ TEST(PlanDcpTest, MakesFilesOfLikeSizes) {
   }
 }
 
-// Where `.metadata` says that objects stand which come from these places.
-EntryPaths StoredPaths(const EntryPaths& places) {
+// Where `.metadata` says that entries stand which come from these places: objects, but for
+// `tensors`.
+EntryPaths StoredPaths(const EntryPaths& places, const std::set<std::string>& tensors = {}) {
   WriterOptions options;
-  for (const auto& [key, path] : places) options.objects.push_back(Object(key));
+  for (const auto& [key, path] : places) {
+    if (tensors.contains(key)) {
+      options.known_tensors.push_back({key, DType::kInt8, {}, Bytes(1)});
+    } else {
+      options.objects.push_back(Object(key));
+    }
+  }
   options.path_of = [&](const std::string& key) { return places.at(key); };
   const auto plan = PlanDcp({}, options);
   EXPECT_THAT(plan, IsOk());
@@ -154,9 +162,10 @@ EntryPath TextPath(const std::vector<std::string>& steps) { return {steps.begin(
 TEST(PlanDcpTest, AKeyThatItsPathDoesNotSpellStandsOnTop) {
   EntryPath in_list = TextPath({"l"});
   in_list.emplace_back(std::int64_t{0});
+  in_list.emplace_back(std::string("x"));
   const EntryPaths places = {{"['a.b']", TextPath({"a.b"})},
                              {"['a']['b']", TextPath({"a", "b"})},
-                             {"l.0", in_list},
+                             {"l.0.x", in_list},
                              {"m.w.x", TextPath({"m", "w.x"})},
                              {"top", TextPath({"top"})}};
   EntryPaths expected = places;
@@ -178,6 +187,20 @@ TEST(PlanDcpTest, KeysThatAreOneTextStandOnTop) {
 TEST(PlanDcpTest, KeysThatAreConstantsAreTexts) {
   const EntryPath constant = {ConstantKey::kTrue, std::string("w")};
   EXPECT_EQ(StoredPaths({{"True.w", constant}}), (EntryPaths{{"True.w", TextPath({"True", "w"})}}));
+}
+
+// Torch takes a list apart if a tensor is in it, and asks for every position up to the last.
+TEST(PlanDcpTest, ListsThatTorchWouldNotFindAreMappings) {
+  const auto at = [](std::int64_t position) { return EntryPath{std::string("l"), position}; };
+  const EntryPaths whole = {{"l.0", at(0)}, {"l.1", at(1)}};
+  EXPECT_EQ(StoredPaths(whole, {"l.1"}), whole);
+  EXPECT_EQ(StoredPaths(whole),
+            (EntryPaths{{"l.0", TextPath({"l", "0"})}, {"l.1", TextPath({"l", "1"})}}));
+  EXPECT_EQ(StoredPaths({{"l.0", at(0)}, {"l.2", at(2)}}, {"l.0", "l.2"}),
+            (EntryPaths{{"l.0", TextPath({"l", "0"})}, {"l.2", TextPath({"l", "2"})}}));
+  // What stands on top leaves a gap.
+  EXPECT_EQ(StoredPaths({{"['l'][0]", at(0)}, {"l.1", at(1)}}, {"l.1"}),
+            (EntryPaths{{"['l'][0]", TextPath({"['l'][0]"})}, {"l.1", TextPath({"l", "1"})}}));
 }
 
 TEST(PlanDcpTest, AllStandOnTopWhereOneWouldReplaceAnother) {

@@ -2,10 +2,13 @@
 #include "formats/fsdp2/internal/read_run.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +17,7 @@
 #include <gtest/gtest.h>
 
 #include "core/checkpoint/memory_source.h"
+#include "core/checkpoint/source.h"
 #include "core/io/posix_storage.h"
 #include "core/training/run_format.h"
 #include "formats/dcp/source.h"
@@ -28,6 +32,7 @@ using ::testing::ElementsAre;
 using testing::FailsWith;
 using ::testing::HasSubstr;
 using testing::IsOk;
+using ::testing::Not;
 using ::testing::Pair;
 using testing::StatedObjects;
 using testing::StatedSource;
@@ -181,6 +186,68 @@ TEST(ReadRunTest, ReadsAnySettingThatIsATensor) {
   const auto stored = ReadRun(StatedSource(tensors, objects), RunDetail::kWhole);
   ASSERT_THAT(stored, IsOk());
   EXPECT_EQ(stored->run.groups[0].weight_decay, 0.25);
+}
+
+// The same with values of tensors that an object of it holds.
+class WithNumbers final : public CheckpointSource {
+ public:
+  // REQUIRES: `source` outlives this.
+  WithNumbers(const CheckpointSource& source, HeldNumbers numbers)
+      : source_(source), numbers_(std::move(numbers)) {}
+
+  [[nodiscard]] const CheckpointIndex& index() const override { return source_.index(); }
+  [[nodiscard]] Result<StoredArray> Locate(const GlobalTensor& tensor,
+                                           const Chunk& chunk) const override {
+    return source_.Locate(tensor, chunk);
+  }
+  [[nodiscard]] Result<RenderedObject> ReadObject(const ObjectEntry& object) const override {
+    CKPT_ASSIGN_OR_RETURN(RenderedObject rendered, source_.ReadObject(object));
+    rendered.numbers = numbers_;
+    return rendered;
+  }
+  [[nodiscard]] Result<std::uint64_t> FileSize(FileId file) const override {
+    return source_.FileSize(file);
+  }
+  [[nodiscard]] Protection protection() const override { return source_.protection(); }
+
+ private:
+  const CheckpointSource& source_;
+  const HeldNumbers numbers_;
+};
+
+// Betas become no entries of their own, as tensors in a tuple.
+TEST(ReadRunTest, ReadsAPairOfTensorsAndSaysSo) {
+  StatedObjects objects = Group();
+  objects["optim.param_groups.0.betas"] =
+      R"({"$tuple": [{"$tensor": {"shape": [], "dtype": "float32", "sha256": "ab"}}, )"
+      R"({"$tensor": {"shape": [], "dtype": "float32", "sha256": "cd"}}]})";
+  const StatedSource source(Adam(), objects);
+  const WithNumbers held(source, {{{DType::kFloat32, "ab"}, 0.75}, {{DType::kFloat32, "cd"}, 0.5}});
+  const auto stored = ReadRun(held, RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(stored->run.groups[0].betas, (std::array<double, 2>{0.75, 0.5}));
+  ASSERT_FALSE(stored->assumptions.empty());
+  EXPECT_THAT(stored->assumptions[0].message, HasSubstr("settings of the optimizer are tensors"));
+  EXPECT_EQ(stored->assumptions[0].tensor, "optim.param_groups.0.betas");
+  const auto unknown = ReadRun(source, RunDetail::kWhole);
+  ASSERT_THAT(unknown, FailsWith(ErrorKind::kUnsupported));
+  EXPECT_EQ(unknown.status().first().tensor, "optim.param_groups.0.betas");
+  EXPECT_THAT(unknown.status().first().actual, HasSubstr("torch.Tensor"));
+}
+
+// A schedule that numpy computes leaves a rate of numpy's, a program that reads JSON a list.
+TEST(ReadRunTest, ReadsNumbersOfNumpyAndAList) {
+  StatedObjects objects = Group();
+  objects["optim.param_groups.0.lr"] =
+      R"({"$numpy_scalar": {"dtype": "<f8", "bytes": "000000000000d03f"}})";
+  objects["optim.param_groups.0.betas"] = "[0.75, 0.5]";
+  const auto stored = ReadRun(StatedSource(Adam(), objects), RunDetail::kWhole);
+  ASSERT_THAT(stored, IsOk());
+  EXPECT_EQ(stored->run.groups[0].lr, 0.25);
+  EXPECT_EQ(stored->run.groups[0].betas, (std::array<double, 2>{0.75, 0.5}));
+  for (const Problem& assumption : stored->assumptions) {
+    EXPECT_THAT(assumption.message, Not(HasSubstr("are tensors")));
+  }
 }
 
 // What its optimizer and its schedule know alone goes along, what every group says does not.
@@ -375,6 +442,29 @@ TEST(ReadRunTest, AnotherRunThatNobodyCountedIsRefused) {
               FailsWith(ErrorKind::kMissing));
 }
 
+// Muon keeps what SGD keeps, by number and flattened.
+TEST(ReadRunTest, RefusesAnotherOptimizerThanSgdWithAMomentum) {
+  const std::vector<MemoryTensor> tensors = {Vector("model.w"),
+                                             Vector("optim.state.w.momentum_buffer")};
+  for (const char* owner : {"0", "w"}) {
+    const std::string prefix = fmt::format("optim.param_groups.{}.", owner);
+    StatedObjects objects = GroupOfSgd(owner, "0.95");
+    if (owner == std::string_view("0")) objects[prefix + "params"] = R"(["w"])";
+    ASSERT_THAT(ReadRun(StatedSource(tensors, objects), RunDetail::kWhole), IsOk());
+    StatedObjects of_torch = objects;
+    of_torch[prefix + "ns_steps"] = "5";
+    const auto named = ReadRun(StatedSource(tensors, of_torch), RunDetail::kWhole);
+    ASSERT_THAT(named, FailsWith(ErrorKind::kUnsupported));
+    EXPECT_EQ(named.status().first().tensor, prefix + "ns_steps");
+    EXPECT_EQ(named.status().first().hint, kTakeWeightsAlone);
+    objects.erase(prefix + "dampening");
+    const auto unmarked = ReadRun(StatedSource(tensors, objects), RunDetail::kWhole);
+    ASSERT_THAT(unmarked, FailsWith(ErrorKind::kUnsupported));
+    EXPECT_EQ(unmarked.status().first().message, "nothing says that the optimizer is SGD");
+    EXPECT_EQ(unmarked.status().first().tensor, prefix + "dampening");
+  }
+}
+
 struct Refused {
   const char* name;
   std::vector<MemoryTensor> more;
@@ -460,6 +550,16 @@ INSTANTIATE_TEST_SUITE_P(
                  {"optim.param_groups.1.params", "[]"}},
                 ErrorKind::kUnsupported,
                 "optim.param_groups.1.decoupled_weight_decay"},
+        Refused{"CautiousAdam",
+                {},
+                {{"optim.param_groups.0.caution", "true"}},
+                ErrorKind::kUnsupported,
+                "a setting that Adam does not have / optim.param_groups.0.caution"},
+        Refused{"RateThatIsAnObject",
+                {},
+                {{"optim.param_groups.0.lr", R"({"$opaque": "program.Rate"})"}},
+                ErrorKind::kUnsupported,
+                "not a plain value / optim.param_groups.0.lr"},
         Refused{"SettingThatIsNoPlainValue",
                 {},
                 {{"optim.param_groups.0.extra", R"({"a": 1})"}},

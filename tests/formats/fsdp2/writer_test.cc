@@ -223,5 +223,25 @@ TEST(RunObjectsTest, LeaveAProgramsSchedulerAlone) {
   EXPECT_TRUE(theirs.contains("run.has_own_scheduler"));
 }
 
+// A rate that is a tensor stays one.
+TEST(EntriesOfRunTest, HaveTheTensorsOfAProgramsScheduler) {
+  RunRequest request = Request("nested");
+  request.carried = {{"lr_scheduler.last_epoch", {Bytes(3)}}};
+  const std::string key = "lr_scheduler.base_lrs.0";
+  request.carried_tensors = {{key, DType::kFloat32, {}, Bytes(4)}};
+  request.carried_paths = {
+      {key, {std::string("lr_scheduler"), std::string("base_lrs"), std::int64_t{0}}}};
+  const auto plan = PlanRun(std::move(request));
+  ASSERT_THAT(plan, IsOk());
+  const auto storage = Write(*plan);
+  const auto source = dcp::OpenSource(*storage, "/run");
+  ASSERT_THAT(source, IsOk());
+  EXPECT_NE((*source)->index().FindTensor(key), nullptr);
+  EXPECT_NE((*source)->index().FindTensor("optim.state.a.w.step"), nullptr);
+  const EntryPath path = (*source)->Paths().at(key);
+  EXPECT_EQ(path,
+            (EntryPath{std::string("lr_scheduler"), std::string("base_lrs"), std::int64_t{0}}));
+}
+
 }  // namespace
 }  // namespace ckpt::fsdp2

@@ -1,4 +1,5 @@
 // What optimizers keep, in the files of two tensor ranks: found, and refused by name.
+#include <cstddef>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -165,6 +166,30 @@ TEST_F(MpRankOptimizerTest, ABufferOfAnotherSizeIsRefused) {
   EXPECT_EQ(refusal.file, "mp_rank_01/distrib_optim.pt");
   EXPECT_EQ(refusal.expected, "130 numbers");
   EXPECT_EQ(refusal.actual, "131");
+}
+
+// Whatever its bytes look like, it is not what a rank saved.
+TEST_F(MpRankOptimizerTest, ADamagedFileOfBuffersIsAnErrorBesideTheModel) {
+  const Bytes whole = EncodeBuffers(ParametersOfRank(1));
+  Bytes behind = whole;
+  behind.resize(whole.size() + 100);
+  const Bytes half(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(whole.size() / 2));
+  for (const auto& [content, kind] : {std::pair{Bytes(whole.size()), ErrorKind::kUnsupported},
+                                      {behind, ErrorKind::kUnsupported},
+                                      {half, ErrorKind::kTruncated},
+                                      {Bytes(), ErrorKind::kTruncated}}) {
+    WriteRun({});
+    Write(1, "distrib_optim.pt", content);
+    const auto source = Open();
+    ASSERT_NE(source, nullptr);
+    EXPECT_THAT(source->index().tensors(), SizeIs(kWhole.size()));
+    const std::vector<Problem> problems = ValidateIndex(*source);
+    ASSERT_THAT(problems, SizeIs(2));
+    const Problem& damage = problems[problems[0].kind == ErrorKind::kLeftover ? 1 : 0];
+    EXPECT_EQ(damage.severity, Severity::kError);
+    EXPECT_EQ(damage.kind, kind) << damage.message;
+    EXPECT_THAT(damage.file, HasSubstr("mp_rank_01/distrib_optim.pt"));
+  }
 }
 
 TEST_F(MpRankOptimizerTest, AnAbsentFileOfBuffersIsNamed) {

@@ -81,6 +81,40 @@ TEST(PickleReaderTest, NamesCallsInsteadOfMakingThem) {
   EXPECT_THAT(graph.CalledGlobals(), ElementsAre(GlobalName{"posix", "system"}));
 }
 
+// torch's legacy form names the class of a module by a persistent id, the first time.
+TEST(PickleReaderTest, TakesTheIdOfAModulesClassForTheClass) {
+  const std::string linear = "cmine\nLinear\n";
+  const std::string inner = "c__builtin__\ngetattr\n(cmine\nOuter\nVInner\ntR";
+  for (const std::string& cls : {linear, inner}) {
+    const std::string object = "(Vmodule\n" + cls + "p1\nVmine.py\nVclass\ntQ)\x81}Vx\nI1\nsb";
+    // Later instances have the class itself.
+    const std::string pickle = "(" + object + "g1\n)\x81t.";
+    const auto parsed = ParsePickle(AsBytes(pickle), "a.pkl", {.has_module_ids = true});
+    ASSERT_THAT(parsed, IsOk());
+    const Graph& graph = parsed->graph;
+    const auto items = graph.items(parsed->root);
+    ASSERT_EQ(items.size(), 2U);
+    for (const NodeId item : items) {
+      ASSERT_EQ(graph.kind(item), NodeKind::kInstance);
+      EXPECT_EQ(graph.QualifiedName(item), cls == linear ? "mine.Linear" : "mine.Outer.Inner");
+    }
+    EXPECT_NE(graph.Find(graph.state(items[0]), "x"), kNoNode);
+    EXPECT_THAT(Parse(pickle), FailsWith(ErrorKind::kBadMetadata)) << "others have no such ids";
+  }
+}
+
+TEST(PickleReaderTest, LeavesOtherPersistentIdsWhereModulesHaveSome) {
+  const std::string of_class = "cmine\nLinear\n";
+  for (const std::string& id :
+       {"(Vstorage\n" + of_class + "t"s, "(Vmodule\nt"s, "(Vmodule\nVmine.Linear\nt"s,
+        "(Vmodule\n](" + of_class + "et"s, "(" + of_class + "Vmodule\nt"s,
+        "](Vmodule\n" + of_class + "e"s, ")"s, "Vmodule\n"s}) {
+    const auto parsed = ParsePickle(AsBytes(id + "Q."), "a.pkl", {.has_module_ids = true});
+    ASSERT_THAT(parsed, IsOk()) << id;
+    EXPECT_EQ(parsed->graph.kind(parsed->root), NodeKind::kPersistent) << id;
+  }
+}
+
 TEST(PickleReaderTest, RemembersCallsWhoseResultWasDropped) {
   const auto parsed = Parse(
       "\x80\x02"

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "core/io/memory_storage.h"
@@ -83,6 +84,48 @@ TEST_F(RepositoryTest, FollowsAnIndexOfAnotherNameIfThereIsOnlyOne) {
   EXPECT_EQ(Find()->index_name, "");
   Add("model.safetensors.index.json", R"({"weight_map":{"w":"b.safetensors"}})");
   EXPECT_THAT(Find()->shards, ElementsAre("b.safetensors"));
+}
+
+// Ranks of torch's distributed writer each have a file for every number, unless they have nothing.
+TEST_F(RepositoryTest, NamesShardsThatOtherRanksHave) {
+  const auto name_of = [](int rank, int number) {
+    return fmt::format("shard-{:05}-model-{:05}-of-00002.safetensors", rank, number);
+  };
+  for (const int rank : {1, 2, 3}) {
+    for (const int number : {1, 2}) Add(name_of(rank, number));
+  }
+  EXPECT_THAT(Find()->absent, IsEmpty());
+  // The largest rank in one number, a rank in all numbers.
+  for (const std::string& lost : {name_of(3, 1), name_of(2, 1), name_of(2, 2)}) {
+    EXPECT_THAT(storage_->RemoveAll(Path("/r") / lost), IsOk());
+  }
+  const auto files = Find();
+  ASSERT_THAT(files, IsOk());
+  EXPECT_EQ(files->shards.size(), 3U);
+  ASSERT_EQ(files->absent.size(), 1U);
+  const AbsentShards& absent = files->absent.front();
+  EXPECT_EQ(absent.ranks, 3U);
+  EXPECT_EQ(absent.total, 2U);
+  EXPECT_EQ(absent.count, 3U);
+  EXPECT_THAT(absent.names, ElementsAre(name_of(2, 1), name_of(3, 1), name_of(2, 2)));
+}
+
+TEST_F(RepositoryTest, CountsAbsentShardsWithoutListingThem) {
+  Add("shard-99999-model-00001-of-99999.safetensors");
+  for (const char* other :
+       {"shard-00000-model-00001-of-00001.safetensors", "shard-1-model-00001-of-00001.safetensors",
+        "shard-00002-model-00002-of-00001.safetensors", "shard-00002-model.safetensors",
+        "shard-00002.safetensors", "shard-0000x-model-00001-of-00001.safetensors"}) {
+    Add(other);
+  }
+  const auto files = Find();
+  ASSERT_THAT(files, IsOk());
+  ASSERT_EQ(files->absent.size(), 1U);
+  EXPECT_EQ(files->absent.front().count, 99999ULL * 99999 - 1);
+  EXPECT_THAT(files->absent.front().names,
+              ElementsAre("shard-00001-model-00001-of-99999.safetensors",
+                          "shard-00002-model-00001-of-99999.safetensors",
+                          "shard-00003-model-00001-of-99999.safetensors"));
 }
 
 TEST_F(RepositoryTest, LeavesVariantsOfTheSameStemOut) {

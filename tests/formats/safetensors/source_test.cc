@@ -211,8 +211,31 @@ TEST_F(SafetensorsSourceTest, AMissingPieceLeavesAHole) {
         {{"DCP_SHARDING_INFO", R"({"w": {"saved_offsets": [2]}})"}});
   const auto source = Open();
   ASSERT_THAT(source, IsOk());
-  EXPECT_THAT(ValidateIndex(**source),
-              ::testing::ElementsAre(IsProblem(ErrorKind::kCoverage, "w", "")));
+  EXPECT_THAT(
+      ValidateIndex(**source),
+      ::testing::UnorderedElementsAre(
+          IsProblem(ErrorKind::kCoverage, "w", ""),
+          IsProblem(ErrorKind::kMissingFile, "", "shard-00001-model-00001-of-00001.safetensors")));
+}
+
+// Then what is left of a tensor looks whole.
+TEST_F(SafetensorsSourceTest, AMissingLastPieceIsAWarning) {
+  const TextPairs first = {{"DCP_SHARDING_INFO", R"({"w": {"saved_offsets": [0]}})"}};
+  const TextPairs second = {{"DCP_SHARDING_INFO", R"({"v": {"saved_offsets": [2]}})"}};
+  const TextPairs third = {{"DCP_SHARDING_INFO", R"({"v": {"saved_offsets": [0]}})"}};
+  Write("shard-00001-model-00001-of-00002.safetensors", {{"w", StoredDType::kU8, {2}, 2}}, first);
+  Write("shard-00001-model-00002-of-00002.safetensors", {{"v", StoredDType::kU8, {2}, 2}}, third);
+  Write("shard-00002-model-00002-of-00002.safetensors", {{"v", StoredDType::kU8, {1}, 1}}, second);
+  const auto source = Open();
+  ASSERT_THAT(source, IsOk());
+  EXPECT_EQ((*source)->index().FindTensor("w")->shape, (Dims{2}));
+  const std::vector<Problem> problems = ValidateIndex(**source);
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].severity, Severity::kWarning);
+  EXPECT_EQ(problems[0].kind, ErrorKind::kMissingFile);
+  EXPECT_EQ(problems[0].file, "shard-00002-model-00001-of-00002.safetensors");
+  EXPECT_EQ(problems[0].expected, "2 files of each of 2 ranks");
+  EXPECT_EQ(problems[0].actual, "no shard-00002-model-00001-of-00002.safetensors");
 }
 
 TEST_F(SafetensorsSourceTest, RefusesImpossiblePieces) {

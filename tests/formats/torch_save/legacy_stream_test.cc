@@ -72,6 +72,38 @@ TEST(LegacyStreamTest, ElementsAreLittleEndianWhateverTheWriterSaysOfItself) {
   }
 }
 
+// Of torch.save(module): its class stands as the persistent id ("module", class, file, source).
+TEST(LegacyStreamTest, ClassesOfModulesArePersistentIds) {
+  const auto container =
+      Open({.object = "((Vmodule\nctorch.nn\nLinear\nVlinear.py\nVclass Linear\ntQ)\x81"
+                      "}Vbias\n(Vstorage\nctorch\nFloatStorage\nVk\nVcpu\nK\2tQsbt."});
+  ASSERT_THAT(container, IsOk());
+  const pickle::Graph& graph = container->pickle.graph;
+  const pickle::NodeId module = graph.items(container->pickle.root)[0];
+  ASSERT_EQ(graph.kind(module), pickle::NodeKind::kInstance);
+  EXPECT_EQ(graph.QualifiedName(module), "torch.nn.Linear");
+  EXPECT_EQ(container->storages.size(), 1U);
+}
+
+TEST(LegacyStreamTest, WarnsOfBytesBehindTheLastStorage) {
+  EXPECT_TRUE(Open({})->warnings.empty());
+  const auto warning_of = [](const std::string& behind) {
+    const auto container = Open({.storages = "\2\0\0\0\0\0\0\0abcdefgh"s + behind});
+    EXPECT_THAT(container, IsOk());
+    if (!container.ok() || container->warnings.size() != 1) return Problem();
+    EXPECT_EQ(container->storages.at("k").size_bytes, 8U);
+    return container->warnings.front();
+  };
+  const Problem padding = warning_of("\0\0\0"s);
+  EXPECT_EQ(padding.severity, Severity::kWarning);
+  EXPECT_EQ(padding.message, "bytes follow the end of the stream");
+  EXPECT_THAT(padding.file, HasSubstr("old.pt"));
+  EXPECT_EQ(padding.actual, "3 B");
+  EXPECT_THAT(padding.hint, HasSubstr("cut them off"));
+  EXPECT_THAT(warning_of(std::string(kLegacyMagic) + "more").hint,
+              HasSubstr("another torch.save follows"));
+}
+
 struct Damage {
   const char* name;
   Stream stream;

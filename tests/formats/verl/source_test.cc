@@ -100,12 +100,11 @@ TEST(VerlOptimizerTest, IsThatOfARun) {
 }
 
 TEST(VerlOptimizerTest, OneThatCannotBeNamedLeavesTheModel) {
-  // Not of all ranks; the optimizer of another model; no torch.save file.
+  // Not of all ranks; the optimizer of another model.
   const std::string other = Content(Golden("torch_2.15") / "optim_world_size_4_rank_0.pt");
   for (const auto& [content, kind] :
        {std::pair<std::optional<std::string>, ErrorKind>{std::nullopt, ErrorKind::kMissingFile},
-        {other, ErrorKind::kNotFound},
-        {"no zip", ErrorKind::kUnsupported}}) {
+        {other, ErrorKind::kUnsupported}}) {
     const auto storage = WithOptimizer();
     const Path file = "/c/optim_world_size_2_rank_0.pt";
     ASSERT_THAT(storage->RemoveAll(file), IsOk());
@@ -127,6 +126,48 @@ TEST(VerlOptimizerTest, OneThatCannotBeNamedLeavesTheModel) {
       EXPECT_EQ(problem.severity, Severity::kWarning) << problem.message;
     }
   }
+}
+
+// Whatever its bytes look like, it is not what a rank saved.
+TEST(VerlOptimizerTest, ADamagedFileIsAnErrorBesideTheModel) {
+  const std::string file = "optim_world_size_2_rank_1.pt";
+  const std::string whole = Content(Golden("optimizer") / file);
+  std::string zeroed = whole;
+  zeroed.replace(0, 512, 512, '\0');
+  std::string flipped = whole;
+  flipped[whole.find("param_groups")] = 'q';
+  for (const auto& [content, kind] : {std::pair{zeroed, ErrorKind::kUnsupported},
+                                      {whole + "behind", ErrorKind::kUnsupported},
+                                      {whole.substr(0, whole.size() / 2), ErrorKind::kTruncated},
+                                      {std::string(), ErrorKind::kTruncated},
+                                      {flipped, ErrorKind::kChecksum}}) {
+    const auto storage = WithOptimizer();
+    ASSERT_THAT(storage->RemoveAll("/c/" + file), IsOk());
+    ASSERT_THAT(WriteSmallFile(*storage, "/c/" + file, AsBytes(content)), IsOk());
+    const auto opened = OpenCheckpoint(*storage, "/c");
+    ASSERT_THAT(opened, IsOk());
+    const CheckpointIndex& index = opened->source->index();
+    EXPECT_THAT(index.tensors(), SizeIs(4));
+    ASSERT_THAT(index.problems(), SizeIs(2));
+    EXPECT_EQ(index.problems()[0].severity, Severity::kError);
+    EXPECT_EQ(index.problems()[0].kind, kind) << index.problems()[0].message;
+    EXPECT_THAT(index.problems()[0].file, HasSubstr(file));
+    EXPECT_EQ(index.problems()[1].kind, ErrorKind::kLeftover);
+  }
+}
+
+TEST(VerlOptimizerTest, EveryDamagedFileIsNamed) {
+  const auto storage = WithOptimizer();
+  for (const char* file : {"/c/optim_world_size_2_rank_0.pt", "/c/optim_world_size_2_rank_1.pt"}) {
+    ASSERT_THAT(storage->RemoveAll(file), IsOk());
+    ASSERT_THAT(WriteSmallFile(*storage, file, AsBytes("no zip")), IsOk());
+  }
+  const auto source = OpenSource(*storage, "/c");
+  ASSERT_THAT(source, IsOk());
+  const auto& problems = (*source)->index().problems();
+  ASSERT_THAT(problems, SizeIs(3));
+  EXPECT_THAT(problems[0].file, HasSubstr("rank_0"));
+  EXPECT_THAT(problems[1].file, HasSubstr("rank_1"));
 }
 
 TEST(VerlGoldenTest, EveryTensorIsWhatTorchHad) {

@@ -1,6 +1,7 @@
 // `ckpt-inspect diff` on converted checkpoints, of which single bits are flipped.
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -11,6 +12,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/base/endian.h"
+#include "core/checkpoint/read.h"
+#include "core/json/json_writer.h"
+#include "core/tensor/cast.h"
 #include "tests/converters/verbs/convert_fixture.h"
 #include "tests/formats/mp_rank/run_files.h"
 #include "tests/reliability/small_foreign.h"
@@ -330,6 +335,80 @@ TEST_F(DiffTest, NamesKeysThatOneSideLacks) {
   const Answer turned = Diff(golden / "nested/ckpt", golden / "shapes/ckpt");
   EXPECT_EQ(answer.only_a, turned.only_b);
   EXPECT_EQ(answer.only_b, turned.only_a);
+}
+
+// FP8 blocks whose scales are rounded to this dtype, as Qwen publishes them in bfloat16.
+void WriteWithScales(DType dtype, const Path& source, const Path& directory) {
+  const auto opened = OpenCheckpoint(PosixStorage(), source);
+  ASSERT_THAT(opened, IsOk());
+  const std::map<DType, const char*> names = {{DType::kFloat32, "F32"},
+                                              {DType::kBfloat16, "BF16"},
+                                              {DType::kFloat16, "F16"},
+                                              {DType::kFloat8E4m3fn, "F8_E4M3"}};
+  JsonWriter header;
+  Bytes payload;
+  header.BeginObject();
+  for (const GlobalTensor& tensor : opened->source->index().tensors()) {
+    Bytes values(NumBytes(tensor.shape, tensor.dtype));
+    ASSERT_THAT(ReadBox(*opened->source, tensor, WholeBox(tensor.shape), values, 1 << 20), IsOk());
+    const DType stored = tensor.key.ends_with("_scale_inv") ? dtype : tensor.dtype;
+    Bytes written(NumBytes(tensor.shape, stored));
+    if (stored == tensor.dtype) {
+      written = values;
+    } else {
+      CastElements(tensor.dtype, values, stored, written);
+    }
+    header.Key(tensor.key).BeginObject().Key("dtype").Text(names.at(stored));
+    header.Key("shape").Ints(tensor.shape).Key("data_offsets");
+    header.Ints(std::vector{payload.size(), payload.size() + written.size()}).End();
+    Append(written, payload);
+  }
+  const std::string text = header.End().Take();
+  Bytes file;
+  AppendLe(std::uint64_t{text.size()}, file);
+  Append(text, file);
+  Append(payload, file);
+  boost::filesystem::create_directories(directory);
+  ASSERT_THAT(WriteSmallFile(PosixStorage(), directory / "model.safetensors", file), IsOk());
+  boost::filesystem::copy_file(source / "config.json", directory / "config.json");
+}
+
+TEST_F(DiffTest, ComparesFp8WhateverTheDtypeOfItsScales) {
+  if (!testing::HasGolden("hf", "deepseekv3-fp8")) GTEST_SKIP();
+  for (const DType dtype : {DType::kBfloat16, DType::kFloat16}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    const Path folder = dir_.path() / std::string(DTypeName(dtype));
+    ASSERT_NO_FATAL_FAILURE(WriteWithScales(dtype, Golden("deepseekv3-fp8"), folder / "source"));
+    ConvertOptions there =
+        Between("hf", "fsdp_dtensor", folder / "source", (folder / "fsdp").string());
+    ASSERT_THAT(Convert(there), IsOk());
+    ConvertOptions back = Between("fsdp_dtensor", "hf", there.target, (folder / "hf").string());
+    ASSERT_THAT(Convert(back), IsOk());
+    for (const Path& converted : {there.target, back.target}) {
+      const Answer answer = Diff(folder / "source", converted);
+      EXPECT_TRUE(answer.equal) << answer.text;
+      EXPECT_GT(answer.tensors, 0);
+      EXPECT_FALSE(Diff(Golden("deepseekv3-fp8"), converted).equal) << "scales were rounded";
+    }
+    cli::StringOutput out;
+    cli::Streams streams{.out = out, .err = out};
+    EXPECT_EQ(RunInspect({"verify", (folder / "source").string()}, PosixStorage(), streams),
+              ExitCode::kDone)
+        << out.text();
+    // Where nothing is renamed, codes and scales are copied.
+    ConvertOptions copy = Between("", "dcp", folder / "source", (folder / "dcp").string());
+    ASSERT_THAT(Convert(copy), IsOk());
+    const auto copied = OpenCheckpoint(PosixStorage(), copy.target);
+    ASSERT_THAT(copied, IsOk());
+    std::size_t scales = 0;
+    for (const GlobalTensor& tensor : copied->source->index().tensors()) {
+      if (!tensor.key.ends_with("_scale_inv")) continue;
+      EXPECT_EQ(tensor.dtype, dtype) << tensor.key;
+      ++scales;
+    }
+    EXPECT_GT(scales, 0U);
+    EXPECT_TRUE(Diff(folder / "source", copy.target).equal);
+  }
 }
 
 // A head that is stored beside the embedding that it is tied to is compared too.
