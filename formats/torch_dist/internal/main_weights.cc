@@ -34,8 +34,10 @@ namespace {
 constexpr std::int64_t kComparedElems = 32;  // at either end
 constexpr std::size_t kMostPairs = 4096;
 constexpr std::size_t kMostNamed = 8;
+// What may be read of them: a conversion reads everything anyway, a run that goes on waits for it.
 constexpr std::uint64_t kReadBytes = kGiB;
 constexpr std::uint64_t kReadShare = 16;
+constexpr std::uint64_t kReadBytesToResume = 64 * kMiB;
 
 std::uint64_t AddOrMost(std::uint64_t a, std::uint64_t b) {
   std::uint64_t sum = 0;
@@ -104,19 +106,21 @@ std::vector<WeightPair> ComparablePairs(const CheckpointIndex& index,
   return pairs;
 }
 
-// In the order in which they are compared. Those of equal size, such as experts, have none of their
-// own, so that a part of them is of all layers.
-void SortByCost(std::vector<WeightPair>& pairs) {
-  const auto place = [](const WeightPair& pair) {
+// In the order in which they are compared. The embedding, which Megatron has been seen to store
+// wrong, comes first, whatever it costs a conversion. Those of equal size, such as experts, have no
+// order of their own, so that a part of them is of all layers.
+void SortByCost(std::vector<WeightPair>& pairs, RunDetail detail) {
+  const auto place = [&](const WeightPair& pair) {
     const std::string_view key = pair.weight->key;
-    return std::tuple(key != kEmbeddingKey, pair.item_bytes, Crc32c(AsBytes(key)), key);
+    const bool is_later = detail != RunDetail::kWhole || key != kEmbeddingKey;
+    return std::tuple(is_later, pair.item_bytes, Crc32c(AsBytes(key)), key);
   };
   std::ranges::sort(pairs, {}, place);
 }
 
 // What may be read of the pairs.
 std::uint64_t Budget(const std::vector<WeightPair>& pairs, RunDetail detail) {
-  if (detail != RunDetail::kWhole) return kReadBytes;
+  if (detail != RunDetail::kWhole) return kReadBytesToResume;
   std::uint64_t bytes = 0;
   for (const WeightPair& pair : pairs) {
     for (const GlobalTensor* const tensor : {pair.exact, pair.weight}) {
@@ -266,7 +270,7 @@ Result<std::vector<Problem>> CheckAreExact(const CheckpointSource& source,
   }
   std::vector<WeightPair> pairs = ComparablePairs(index, main_weights);
   const std::uint64_t budget = Budget(pairs, detail);
-  SortByCost(pairs);
+  SortByCost(pairs, detail);
   if (pairs.size() > kMostPairs) pairs.resize(kMostPairs);
 
   std::map<std::string, Difference> differences;
@@ -274,8 +278,9 @@ Result<std::vector<Problem>> CheckAreExact(const CheckpointSource& source,
   bool may_be_lower_halves = true;
   std::uint64_t read = 0;
   for (const WeightPair& pair : pairs) {
-    if (read >= budget) break;
-    read = AddOrMost(read, pair.item_bytes);
+    const std::uint64_t with_pair = AddOrMost(read, pair.item_bytes);
+    if (with_pair > budget) continue;
+    read = with_pair;
     const Result<Comparison> compared = Compare(source, pair);
     if (!compared.ok()) continue;
     const bool is_bf16 = pair.weight->dtype == DType::kBfloat16;

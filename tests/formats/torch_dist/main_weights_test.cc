@@ -175,7 +175,7 @@ TEST(MainWeightsTest, LooksAtBothEnds) {
   ASSERT_THAT(first, IsOk());
   ASSERT_THAT(*first, SizeIs(1));
   EXPECT_THAT(first->front().expected, ::testing::EndsWith(" at [0, 0, 31]"));
-  for (const std::size_t from_end : {1, 32}) {
+  for (const std::size_t from_end : {1U, 32U}) {
     const auto last = check(kNumElems - from_end);
     ASSERT_THAT(last, IsOk());
     ASSERT_THAT(*last, SizeIs(1)) << from_end;
@@ -307,11 +307,15 @@ TEST(MainWeightsTest, ReadsAPartOfALargeModel) {
     const auto warnings = CheckAreExact(source, main_weights, detail);
     ASSERT_THAT(warnings, IsOk());
     EXPECT_THAT(*warnings, IsEmpty());
-    EXPECT_EQ(source.located().front(), StoredPairs::KeyOf(embedding));
+    if (detail == RunDetail::kToResume) {
+      EXPECT_THAT(source.located(), IsEmpty());
+      continue;
+    }
     // 0.75 GiB each. Of each pair the exact value is read first, and it cannot be.
-    const std::size_t expected = detail == RunDetail::kWhole ? 13 : 2;
-    EXPECT_THAT(source.located(), SizeIs(expected));
-    EXPECT_EQ(source.item_bytes(), expected * (kGiB / 2));
+    constexpr std::size_t kExpected = 12;
+    ASSERT_THAT(source.located(), SizeIs(kExpected));
+    EXPECT_EQ(source.located().front(), StoredPairs::KeyOf(embedding));
+    EXPECT_EQ(source.item_bytes(), kExpected * (kGiB / 2));
   }
 }
 
