@@ -440,7 +440,7 @@ Result<PreparedConversion> PrepareConversion(Storage& storage, const ConvertOpti
   const ModelSource& model = prepared.model;
   prepared.warnings = model.warnings;
   if (model.family) {
-    CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(*model.checkpoint));
+    CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ArgsOfRun(model));
     CKPT_RETURN_IF_ERROR(CheckPublishes(args, prepared));
     CKPT_RETURN_IF_ERROR(WarnOfAnotherModel(args, prepared));
   } else {

@@ -58,9 +58,9 @@ using EntryPaths = std::map<std::string, EntryPath>;
 [[nodiscard]] bool MakeOneObject(const EntryPaths& paths);
 
 // The lists, by their places, in which torch does not find all entries again. It makes the object
-// of the paths, flattens it, and asks for what is there: for a position that no path names, and for
-// a list as a whole if neither a tensor nor a mapping is in it, also in lists within it.
-// `is_tensor` says so of a key.
+// of the paths and looks up every leaf of it: in vain for a position that no path names, and for a
+// list as a whole, which it does not take apart if neither a tensor nor a mapping is in it or in
+// lists within it. `is_tensor` says so of a key.
 [[nodiscard]] std::set<EntryPath> ListsLostToTorch(
     const EntryPaths& paths, const std::function<bool(const std::string& key)>& is_tensor);
 

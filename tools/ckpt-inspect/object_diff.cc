@@ -26,6 +26,35 @@ namespace {
 // Objects in which a place is looked for. A list of short numbers takes ninety times its text then:
 // 180 MiB for each side. Formats read objects of 200 levels (docs/formats/objects.md).
 constexpr JsonLimits kSearchLimits = {.max_bytes = 2 * kMiB, .max_depth = 512};
+// Of the places of all values in an object, each of which has all keys above it.
+constexpr std::size_t kMaxPlacesBytes = 16 * kMiB;
+
+// Whether the places of all values in `json` are short enough to be kept.
+bool HasShortPlaces(std::string_view json) {
+  std::vector<std::size_t> above = {0};  // of each list or mapping around: the bytes of its place
+  std::size_t key = 0;
+  std::size_t total = 0;
+  for (std::size_t at = 0; at < json.size() && total <= kMaxPlacesBytes; ++at) {
+    const char c = json[at];
+    if (c == '{' || c == '[') {
+      above.push_back(above.back() + key);
+      key = 0;
+    } else if ((c == '}' || c == ']') && above.size() > 1) {
+      above.pop_back();
+    } else if (c == ',') {
+      key = 0;
+      total += above.back();
+    } else if (c == '"') {
+      const std::size_t begin = at;
+      while (++at < json.size() && json[at] != '"') at += json[at] == '\\' ? 1U : 0U;
+      const bool is_key = at + 1 < json.size() && json[at + 1] == ':';
+      if (!is_key) continue;
+      key = at - begin;
+      total += above.back() + key;
+    }
+  }
+  return total <= kMaxPlacesBytes;
+}
 
 std::string TextOf(const JsonCursor& value) {
   JsonWriter json;
@@ -174,6 +203,7 @@ class PlaceSearch {
 
 // Says of `object` where its texts differ, if they are not too large.
 void FindPlaces(DifferingObject& object) {
+  if (!HasShortPlaces(object.a) || !HasShortPlaces(object.b)) return;
   const Result<JsonDocument> a = JsonDocument::Parse(object.a, object.key, kSearchLimits);
   const Result<JsonDocument> b = JsonDocument::Parse(object.b, object.key, kSearchLimits);
   if (!a.ok() || !b.ok()) return;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "core/checkpoint/index.h"
 #include "core/manifest/manifest.h"
 #include "core/manifest/read_manifest.h"
+#include "core/training/run_format.h"
 #include "formats/megatron/schedule.h"
 #include "trainer/comm/agreement.h"
 #include "trainer/run/internal/checked_load.h"
@@ -146,6 +148,20 @@ Result<Found> LoadIntact(Storage& storage, const CheckpointSettings& settings,
   return result;
 }
 
+// What a run does although its checkpoint does not say it, in one line.
+std::string DescribeAssumption(const Problem& assumed) {
+  std::string line = assumed.file + ": ";
+  if (!assumed.tensor.empty()) line += assumed.tensor + ": ";
+  line += assumed.message;
+  if (!assumed.expected.empty()) {
+    line += fmt::format(": expected {}, found {}", assumed.expected, assumed.actual);
+  }
+  const bool is_weights = assumed.hint == kTakeWeightsAlone;
+  return fmt::format(
+      "{}; {}", line,
+      is_weights ? "--set finetune=true takes the weights alone" : std::string_view(assumed.hint));
+}
+
 }  // namespace
 
 Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSettings& settings,
@@ -182,8 +198,7 @@ Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSetti
                        trainer.config().schedule.max_lr));
     }
     for (const Problem& assumed : state->assumptions) {
-      const std::string tensor = assumed.tensor.empty() ? "" : assumed.tensor + ": ";
-      tell(fmt::format("{}: {}{}; {}", assumed.file, tensor, assumed.message, assumed.hint));
+      tell(DescribeAssumption(assumed));
     }
   }
   if (run.state_digest && !state->weights.manifest) {

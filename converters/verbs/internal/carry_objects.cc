@@ -201,10 +201,15 @@ Status CarryTensorsBeside(ModelSource& model, RunRequest& request) {
           fmt::format("more than {} of tensors beside the run", FormatByteSize(kMaxCarriedTensors));
       continue;
     }
-    CKPT_ASSIGN_OR_RETURN(request.carried_tensors.emplace_back(),
-                          ReadWhole(model.source(), *tensor));
+    Result<MemoryTensor> whole = ReadWhole(model.source(), *tensor);
+    if (!whole.ok()) {
+      if (IsOfSystem(whole.status().kind())) return std::move(whole).status();
+      entry.why = whole.status().first().message;
+      continue;
+    }
     room -= entry.bytes;
     gone_along.insert(entry.key);
+    request.carried_tensors.push_back(*std::move(whole));
   }
   std::erase_if(model.left_out,
                 [&](const LeftOutEntry& entry) { return gone_along.contains(entry.key); });

@@ -36,8 +36,8 @@ void KeepPaths(const Format& target, const OpenModelOptions& options, PreparedCo
 
 // Where the objects that go along with a run stood in the source. If they make no one object, this
 // is not kept, and a warning says so. Small tensors that such objects are not whole without, such
-// as rates of a scheduler, go along, too; others of them are left out. Errors: those of reading
-// them.
+// as rates of a scheduler, go along, too; others of them are left out. Errors: those of the
+// system.
 Status KeepCarried(const Format& target, PreparedConversion& prepared, RunRequest& request);
 
 // Takes the source's attributes (CheckpointSource::Attributes) along with their mappings, or lists

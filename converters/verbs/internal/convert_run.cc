@@ -248,12 +248,16 @@ bool AsksForLayersApart(const TrainingRun& run) {
   return apart != nullptr && *apart == layout::Value(true);
 }
 
+// Whether a number says that some layers alone have experts.
+bool HasSteps(const TrainingRun& run) {
+  const layout::Value* const freq = FindArg(run, kExpertFreq);
+  return freq != nullptr && freq->AsInt() != nullptr && *freq->AsInt() > 1;
+}
+
 // Megatron stacks layers unless its arguments list which of them have experts, give these to some
 // of them alone, or ask for a key of each layer's own.
 bool HasLayersApart(const TrainingRun& run) {
-  const layout::Value* const freq = FindArg(run, kExpertFreq);
-  const bool has_steps = freq != nullptr && freq->AsInt() != nullptr && *freq->AsInt() > 1;
-  return ListedExperts(run) != nullptr || has_steps || AsksForLayersApart(run);
+  return ListedExperts(run) != nullptr || HasSteps(run) || AsksForLayersApart(run);
 }
 
 // In words that every reader of ours knows, where there are any.
@@ -273,8 +277,10 @@ void SayLayersApart(const ModelView& view, TrainingRun& run) {
 void SayLayersStacked(TrainingRun& run) {
   const layout::Value::List* const listed = ListedExperts(run);
   // They are all alike, but perhaps all without experts: no number says that.
-  if (listed != nullptr &&
-      (!HasExperts(run) || *listed == layout::Value::List(listed->size(), layout::Value(1)))) {
+  const bool are_alike =
+      !HasExperts(run) ||
+      (listed != nullptr && *listed == layout::Value::List(listed->size(), layout::Value(1)));
+  if (are_alike && (listed != nullptr || HasSteps(run))) {
     SetArg(kExpertFreq, layout::Value(1), run);
   }
   if (AsksForLayersApart(run)) SetArg(kLayersApart, layout::Value(false), run);

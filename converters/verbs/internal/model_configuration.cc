@@ -77,9 +77,16 @@ Result<Path> FindAssets(Storage& storage, const OpenedCheckpoint& checkpoint, co
   return Path();
 }
 
+Result<layout::Configuration> ArgsOfRun(const ModelSource& model) {
+  Result<layout::Configuration> args = ReadRunArgs(*model.checkpoint);
+  const bool are_lost = !args.ok() && args.status().kind() == ErrorKind::kMissingFile;
+  if (are_lost && !model.assets.empty()) return layout::Configuration();
+  return args;
+}
+
 Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, ModelSource& model) {
   CKPT_ASSIGN_OR_RETURN(model.assets, FindAssets(storage, *model.checkpoint, options.assets));
-  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadRunArgs(*model.checkpoint));
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ArgsOfRun(model));
   if (!model.assets.empty()) {
     const Path path = model.assets / kHfConfigName.data();
     CKPT_RETURN_IF_ERROR(CheckFetched(storage, model.assets, {std::string(kHfConfigName)}));

@@ -5,12 +5,17 @@
 #include "converters/verbs/model_source.h"
 #include "core/base/result.h"
 #include "core/io/storage.h"
+#include "core/layout/value.h"
 
 namespace ckpt {
 
 // The first directory that has a config.json: `given`, the one inside the checkpoint, the
 // checkpoint's own. Empty if none has. Errors: kNotFound (`given` has none), kIo.
 Result<Path> FindAssets(Storage& storage, const OpenedCheckpoint& checkpoint, const Path& given);
+
+// The arguments of the run that saved it; empty if it stores none, or if they are lost and `assets`
+// say what model it is. Errors: those of reading them.
+Result<layout::Configuration> ArgsOfRun(const ModelSource& model);
 
 // Fills in `assets`, `config` and `ignored` of a model whose checkpoint is known.
 // Errors: kNotFound (nothing says what model it is), kValueMismatch (config.json contradicts the

@@ -20,6 +20,7 @@
 #include "converters/verbs/internal/convert_run.h"
 #include "converters/verbs/internal/dtype_policy.h"
 #include "converters/verbs/internal/link_tensors.h"
+#include "converters/verbs/internal/model_configuration.h"
 #include "core/base/counted.h"
 #include "core/base/quote.h"
 #include "core/base/warning.h"
@@ -333,7 +334,7 @@ Result<PlannedCheckpoint> PlanTarget(Storage& storage, const ConvertOptions& opt
     described["dtype"] = std::string(DTypeName(MainDtype(view.tensors)));
     described["ckpt_format"] = std::string(target.name);
     CKPT_ASSIGN_OR_RETURN(ModelArgs args, MegatronArgs(described));
-    CKPT_ASSIGN_OR_RETURN(const layout::Configuration run, ReadRunArgs(*model.checkpoint));
+    CKPT_ASSIGN_OR_RETURN(const layout::Configuration run, ArgsOfRun(model));
     // Without a config.json, the configuration was made from the run's arguments, and says less.
     if (model.assets.empty()) {
       return ArgsForWeights(run, std::move(args.values), prepared.model.left_out);

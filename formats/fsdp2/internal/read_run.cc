@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -125,7 +126,7 @@ std::string NoNumber(const JsonCursor& value) {
   return std::string(JsonKindName(value.kind()));
 }
 
-// How often a parameter was updated: a tensor of one number, or a number of Python's.
+// How often a parameter was updated: a tensor of one number, or a number of Python's or numpy's.
 Result<std::int64_t> ReadStep(const CheckpointSource& source, const std::string& key) {
   if (const GlobalTensor* const tensor = source.index().FindTensor(key)) {
     CKPT_ASSIGN_OR_RETURN(const double number, ReadStoredNumber(source, *tensor));
@@ -135,6 +136,12 @@ Result<std::int64_t> ReadStep(const CheckpointSource& source, const std::string&
                         source.ReadObject(*source.index().FindObject(key)));
   CKPT_ASSIGN_OR_RETURN(const JsonDocument json, JsonDocument::Parse(object.json, key));
   const JsonKind kind = json.root().kind();
+  if (kind == JsonKind::kObject) {
+    const std::size_t name = key.rfind('.') + 1;
+    std::int64_t count = 0;
+    CKPT_RETURN_IF_ERROR(ObjectFields(source, key.substr(0, name)).Read(key.substr(name), count));
+    return count;
+  }
   if (kind != JsonKind::kInt && kind != JsonKind::kUint && kind != JsonKind::kFloat) {
     return Error(ErrorKind::kBadMetadata, "how often a parameter was updated is no number")
         .Tensor(key)

@@ -17,8 +17,8 @@ namespace {
 enum class Foreign : std::uint8_t {
   kAlways,  // no Adam and no SGD has it
   kToSgd,   // Adam has it
-  // Some Adams have it, too, and compute as Adam while it is None or False. Those that keep what
-  // SGD keeps compute otherwise anyway: timm's SGDW decouples its decay.
+  // Some Adams have it, too, and compute as Adam while it is None or False. To SGD it is always
+  // foreign: timm's SGDW decouples its decay in any case.
   kUnlessOff,
 };
 
@@ -27,8 +27,9 @@ struct ForeignSetting {
   Foreign foreign;
 };
 
-// What optimizers are known by that have the state of torch's SGD or Adam: in groups of SGD also
-// `dampening` and `nesterov`, of Adam `amsgrad` or `bias_correction` (ReadTorchGroup).
+// Settings that only other optimizers have, although they keep the same state as torch's SGD or
+// Adam. ReadTorchGroup also asks for `dampening` and `nesterov`, or for `amsgrad` or
+// `bias_correction`.
 //
 // A list of what is refused, and not of what is known. Programs and schedulers put settings of
 // their own into groups (`name`, `lr_scale`, `max_momentum`), which torch's optimizers do not read

@@ -109,7 +109,13 @@ Status AddDamage(const Status& why, RankSet& set) {
   for (const Problem& problem : why.problems()) {
     if (IsUnread(problem.kind)) return why;
   }
-  std::ranges::copy(why.problems(), std::back_inserter(set.problems));
+  for (Problem problem : why.problems()) {
+    constexpr std::string_view kWithoutBuffers =
+        "without its distrib_optim.pt files the directory is read as the model alone";
+    problem.hint = problem.hint.empty() ? kWithoutBuffers
+                                        : fmt::format("{}; {}", problem.hint, kWithoutBuffers);
+    set.problems.push_back(std::move(problem));
+  }
   return OkStatus();
 }
 

@@ -49,7 +49,7 @@ struct WeightPair {
   const GlobalTensor* exact = nullptr;
   const GlobalTensor* weight = nullptr;
   std::vector<Box> boxes = {};
-  std::uint64_t item_bytes = 0;  // of the items that hold the boxes
+  std::uint64_t read_bytes = 0;  // for the boxes
 };
 
 // Of the first row and of the last.
@@ -65,9 +65,15 @@ std::vector<Box> ComparedBoxes(DimsView shape) {
   return {first, last};
 }
 
-std::uint64_t ItemBytes(const CheckpointIndex& index, const GlobalTensor& tensor,
+// What is read for the boxes: items with a checksum whole.
+std::uint64_t ReadBytes(const CheckpointSource& source, const GlobalTensor& tensor,
                         const std::vector<Box>& boxes) {
+  const CheckpointIndex& index = source.index();
   std::uint64_t bytes = 0;
+  if (source.protection() == Protection::kNone) {
+    for (const Box& box : boxes) bytes += NumBytes(box.sizes, tensor.dtype);
+    return bytes;
+  }
   for (const Chunk& chunk : index.chunks(tensor)) {
     const BoxView stored(index.offsets(chunk), index.sizes(chunk));
     const auto is_part = [&](const Box& box) { return Intersect(stored, box).has_value(); };
@@ -91,29 +97,33 @@ bool AreComparable(const CheckpointIndex& index, const GlobalTensor& exact,
          !IsBesideScales(index, weight.key);
 }
 
-std::vector<WeightPair> ComparablePairs(const CheckpointIndex& index,
+std::vector<WeightPair> ComparablePairs(const CheckpointSource& source,
                                         const std::map<std::string, std::string>& main_weights) {
+  const CheckpointIndex& index = source.index();
   std::vector<WeightPair> pairs;
   for (const auto& [key, weight_key] : main_weights) {
     const GlobalTensor* const exact = index.FindTensor(key);
     const GlobalTensor* const weight = index.FindTensor(weight_key);
     if (exact == nullptr || weight == nullptr || !AreComparable(index, *exact, *weight)) continue;
     WeightPair pair = {.exact = exact, .weight = weight, .boxes = ComparedBoxes(exact->shape)};
-    pair.item_bytes =
-        AddOrMost(ItemBytes(index, *exact, pair.boxes), ItemBytes(index, *weight, pair.boxes));
+    pair.read_bytes =
+        AddOrMost(ReadBytes(source, *exact, pair.boxes), ReadBytes(source, *weight, pair.boxes));
     pairs.push_back(std::move(pair));
   }
   return pairs;
 }
 
-// In the order in which they are compared. The embedding, which Megatron has been seen to store
-// wrong, comes first, whatever it costs a conversion. Those of equal size, such as experts, have no
-// order of their own, so that a part of them is of all layers.
+// Megatron has been seen to store this one wrong: a conversion compares it, whatever it costs.
+bool IsAlwaysCompared(const WeightPair& pair, RunDetail detail) {
+  return detail == RunDetail::kWhole && pair.weight->key == kEmbeddingKey;
+}
+
+// In the order in which they are compared. Those of equal size, such as experts, have none of their
+// own, so that a part of them is of all layers.
 void SortByCost(std::vector<WeightPair>& pairs, RunDetail detail) {
   const auto place = [&](const WeightPair& pair) {
     const std::string_view key = pair.weight->key;
-    const bool is_later = detail != RunDetail::kWhole || key != kEmbeddingKey;
-    return std::tuple(is_later, pair.item_bytes, Crc32c(AsBytes(key)), key);
+    return std::tuple(!IsAlwaysCompared(pair, detail), pair.read_bytes, Crc32c(AsBytes(key)), key);
   };
   std::ranges::sort(pairs, {}, place);
 }
@@ -165,6 +175,8 @@ std::vector<float> NumbersOf(DType dtype, Bytes elements) {
 bool IsLowerHalf(float number) {
   return std::floor(number) == number && std::abs(number) <= float{1 << 15};
 }
+// Larger than any weight.
+bool IsLarge(float number) { return std::abs(number) > 256; }
 
 // Of one pair.
 struct Difference {
@@ -174,6 +186,7 @@ struct Difference {
 };
 struct Comparison {
   bool may_be_lower_halves = true;
+  bool has_large = false;
   std::optional<Difference> first;
 };
 
@@ -204,8 +217,9 @@ Result<Comparison> Compare(const CheckpointSource& source, const WeightPair& pai
   CKPT_ASSIGN_OR_RETURN(Bytes stored, ReadBoxes(source, *pair.weight, pair.boxes));
   const std::vector<float> weights = NumbersOf(dtype, std::move(stored));
   Comparison comparison;
-  comparison.may_be_lower_halves =
-      std::ranges::all_of(NumbersOf(DType::kFloat32, exact), &IsLowerHalf);
+  const std::vector<float> numbers = NumbersOf(DType::kFloat32, exact);
+  comparison.may_be_lower_halves = std::ranges::all_of(numbers, &IsLowerHalf);
+  comparison.has_large = std::ranges::any_of(numbers, &IsLarge);
   // A conversion to another dtype rounds the model's weights once more.
   for (const DType before : {DType::kBfloat16, DType::kFloat16}) {
     if (FirstDifference(weights, Rounded(exact, before, dtype)) == weights.size()) {
@@ -268,7 +282,7 @@ Result<std::vector<Problem>> CheckAreExact(const CheckpointSource& source,
     const GlobalTensor* const exact = index.FindTensor(key);
     if (exact != nullptr && exact->dtype == DType::kInt16) return LowerHalf(key);
   }
-  std::vector<WeightPair> pairs = ComparablePairs(index, main_weights);
+  std::vector<WeightPair> pairs = ComparablePairs(source, main_weights);
   const std::uint64_t budget = Budget(pairs, detail);
   SortByCost(pairs, detail);
   if (pairs.size() > kMostPairs) pairs.resize(kMostPairs);
@@ -278,14 +292,18 @@ Result<std::vector<Problem>> CheckAreExact(const CheckpointSource& source,
   bool may_be_lower_halves = true;
   std::uint64_t read = 0;
   for (const WeightPair& pair : pairs) {
-    const std::uint64_t with_pair = AddOrMost(read, pair.item_bytes);
-    if (with_pair > budget) continue;
-    read = with_pair;
+    if (!IsAlwaysCompared(pair, detail)) {
+      const std::uint64_t with_pair = AddOrMost(read, pair.read_bytes);
+      if (with_pair > budget) continue;
+      read = with_pair;
+    }
     const Result<Comparison> compared = Compare(source, pair);
     if (!compared.ok()) continue;
     const bool is_bf16 = pair.weight->dtype == DType::kBfloat16;
     if (is_bf16 && !compared->may_be_lower_halves) may_be_lower_halves = false;
     if (!compared->first) continue;
+    const bool is_lower_half = is_bf16 && compared->may_be_lower_halves && compared->has_large;
+    if (is_lower_half) return LowerHalf(pair.exact->key);
     if (is_bf16 && !lower_half) lower_half = pair.exact->key;
     differences.emplace(pair.exact->key, *compared->first);
   }

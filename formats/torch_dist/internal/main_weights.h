@@ -29,8 +29,8 @@ namespace ckpt::torch_dist {
 // `main_weights`: keys of weights by keys of exact ones. Errors: kUnsupported.
 //
 // Cost: a few small reads for each pair, of at most 4096 pairs. Most items carry a checksum and are
-// then read whole. So the embedding comes first, then small items before large ones, until a GiB is
-// read; for kWhole a sixteenth of all weights, if that is more.
+// then read whole. So small items come before large ones, until 64 MiB are read; for kWhole a GiB
+// or a sixteenth of all weights, and the embedding in any case.
 Result<std::vector<Problem>> CheckAreExact(const CheckpointSource& source,
                                            const std::map<std::string, std::string>& main_weights,
                                            RunDetail detail);

@@ -520,11 +520,15 @@ Result<OptimizerTensors> FindTensors(const CheckpointIndex& index) {
 Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   CKPT_ASSIGN_OR_RETURN(OptimizerTensors tensors, FindTensors(source.index()));
   CKPT_RETURN_IF_ERROR(CheckIsKnown(tensors));
+  Result<Configuration> read_args = ReadArgs(source);
   RankBuffers buffers = BuffersOf(source);
   std::vector<Problem> inexact;
   // What lies where in buffers was found by it.
   if (buffers.empty()) {
-    CKPT_ASSIGN_OR_RETURN(inexact, CheckAreExact(source, tensors.main_weights, detail));
+    const bool are_rounded = !read_args.ok() || RoundToWeights(*read_args);
+    const RunDetail compared = are_rounded ? detail : RunDetail::kToResume;
+    CKPT_ASSIGN_OR_RETURN(inexact, CheckAreExact(source, tensors.main_weights, compared));
+    if (!are_rounded) inexact.clear();
   }
   CKPT_ASSIGN_OR_RETURN(const StoredState common, StoredState::ReadCommon(source));
   StoredRun stored{std::move(tensors)};
@@ -535,8 +539,8 @@ Result<StoredRun> ReadRun(const CheckpointSource& source, RunDetail detail) {
   }
   CKPT_RETURN_IF_ERROR(ReadGroups(source, common, stored));
   if (!schedule) KeepRate(stored);
-  CKPT_ASSIGN_OR_RETURN(const Configuration args, ReadArgs(source));
-  if (RoundToWeights(args)) std::ranges::move(inexact, std::back_inserter(stored.assumptions));
+  CKPT_ASSIGN_OR_RETURN(const Configuration args, std::move(read_args));
+  std::ranges::move(inexact, std::back_inserter(stored.assumptions));
   CKPT_RETURN_IF_ERROR(ReadProgress(common, args, stored));
   megatron::SettleDecoupling(stored);
   if (UsesSgd(source.index())) {

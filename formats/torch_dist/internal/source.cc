@@ -40,7 +40,9 @@ Result<std::unique_ptr<Source>> Source::Open(Storage& storage, const Path& direc
     if (was_written) {
       source->lost_common_ = Error(ErrorKind::kMissingFile, "the common state's file is not there")
                                  .File(common.string())
-                                 .Hint("copy all files of the checkpoint, or take an earlier one");
+                                 .Hint(
+                                     "copy all files of the checkpoint; ckpt-convert --drop "
+                                     "common_state does without it");
     }
   }
   CKPT_RETURN_IF_ERROR(source->BuildIndex());

@@ -83,7 +83,7 @@ Problem WarnOfBytesBehind(const ReadableFile& file, ByteSpan bytes, std::uint64_
   warning.actual = FormatByteSize(rest.size());
   warning.hint = LegacyMagicBytes(AsText(rest)) != 0
                      ? "another torch.save follows: with torch, load each from the same open file"
-                     : "cut them off: nothing says what they are";
+                     : "torch does not look at them: keep the file if another program wrote them";
   return warning;
 }
 

@@ -67,7 +67,8 @@ Status AddReason(const Status& why, bool were_opened, RankSet& set) {
     const bool is_foreign = were_opened && problem.kind == ErrorKind::kUnsupported;
     if (is_foreign) continue;
     damage.push_back(problem);
-    if (problem.hint.empty()) damage.back().hint = kWithoutOptimizer;
+    std::string& hint = damage.back().hint;
+    hint = hint.empty() ? kWithoutOptimizer : fmt::format("{}; {}", hint, kWithoutOptimizer);
   }
   if (damage.empty()) {
     // The ranks' files are alike: one says enough.

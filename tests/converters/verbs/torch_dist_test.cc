@@ -212,5 +212,22 @@ TEST_F(TorchDistTest, DependsOnNeitherThreadsNorBudget) {
   ExpectSameForAnyThreadsAndBudget(options.target, options);
 }
 
+// A config.json says what model it is, when the run's arguments are lost.
+TEST_F(TorchDistTest, AModelWhoseCommonStateIsLostIsConvertedByName) {
+  const Path assets = Golden("qwen2-bf16");
+  const ConvertOptions there = ToTorchDist(assets);
+  ASSERT_THAT(Convert(there), IsOk());
+  boost::filesystem::remove(there.target / "release" / "common.pt");
+  boost::filesystem::remove(there.target / "release" / "ckptkit.json");
+  ConvertOptions back = Between("torch_dist", "hf", there.target, "back");
+  back.model.assets = assets;
+  const auto refused = Convert(back);
+  ASSERT_THAT(refused, FailsWith(ErrorKind::kMissingFile));
+  EXPECT_THAT(refused.status().first().hint, HasSubstr("--drop common_state"));
+  back.model.drop = {"common_state"};
+  ASSERT_THAT(Convert(back), IsOk());
+  EXPECT_EQ(Content(back.target / "model.safetensors"), Content(assets / "model.safetensors"));
+}
+
 }  // namespace
 }  // namespace ckpt

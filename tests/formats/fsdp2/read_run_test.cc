@@ -104,10 +104,8 @@ TEST(ReadRunTest, ReadsCountsThatAreNoTensors) {
     ASSERT_THAT(stored, FailsWith(ErrorKind::kBadMetadata)) << no_count;
     EXPECT_EQ(stored.status().first().tensor, "optim.state.w.step");
   }
-  const std::map<std::string, std::string> found = {{R"("three")", R"(the text "three")"},
-                                                    {"null", "null"},
-                                                    {"[3]", "array"},
-                                                    {R"({"$tuple":[3]})", "object"}};
+  const std::map<std::string, std::string> found = {
+      {R"("three")", R"(the text "three")"}, {"null", "null"}, {"[3]", "array"}};
   for (const auto& [no_number, actual] : found) {
     objects["optim.state.w.step"] = no_number;
     const auto stored = ReadRun(StatedSource(tensors, objects), RunDetail::kWhole);
@@ -118,6 +116,12 @@ TEST(ReadRunTest, ReadsCountsThatAreNoTensors) {
     EXPECT_EQ(problem.expected, "a number");
     EXPECT_EQ(problem.actual, actual);
   }
+  objects["optim.state.w.step"] = R"({"$tuple":[3]})";
+  EXPECT_THAT(ReadRun(StatedSource(tensors, objects), RunDetail::kWhole),
+              FailsWith(ErrorKind::kUnsupported));
+  objects["optim.state.w.step"] =
+      R"({"$numpy_scalar": {"dtype": "<i8", "bytes": "0300000000000000"}})";
+  EXPECT_THAT(ReadRun(StatedSource(tensors, objects), RunDetail::kWhole), IsOk());
 }
 
 // What its scheduler will do, the checkpoint does not say.

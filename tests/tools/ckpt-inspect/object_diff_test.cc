@@ -222,6 +222,17 @@ TEST(ObjectDiffTest, LooksForNoPlaceInWhatItCannotParse) {
               ::testing::EndsWith(" 1] and …                              2]\n"));
 }
 
+// The place of each of many values would say a long key again.
+TEST(ObjectDiffTest, LooksForNoPlaceBelowLongKeys) {
+  const auto with = [](std::size_t key, const std::string& last) {
+    std::string members;
+    for (int i = 0; i < 4'000; ++i) members += fmt::format(R"("k{}":0,)", i);
+    return fmt::format(R"({{"{}":{{{}"z":{}}}}})", std::string(key, 'a'), members, last);
+  };
+  EXPECT_TRUE(Diff(Object(with(1'000, "1")), Object(with(1'000, "2"))).different[0].first);
+  EXPECT_FALSE(Diff(Object(with(8'000, "1")), Object(with(8'000, "2"))).different[0].first);
+}
+
 TEST(ObjectDiffTest, SaysInALineWhereLongObjectsDiffer) {
   std::string members;
   for (int i = 0; i < 80; ++i) members += fmt::format(R"("k{}":{},)", i, i);
