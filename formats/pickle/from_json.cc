@@ -63,16 +63,9 @@ class FromJson {
   PickleWriter pickle_{Dialect::kWeightsOnly};
 };
 
-Result<Bytes> BytesOfHex(const JsonCursor& hex) {
+Result<Bytes> BytesAt(const JsonCursor& hex) {
   CKPT_ASSIGN_OR_RETURN(const std::string text, hex.Text());
-  Bytes bytes;
-  for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
-    std::uint8_t byte = 0;
-    const auto [end, error] = std::from_chars(&text[i], &text[i] + 2, byte, 16);
-    if (error != std::errc() || end != &text[i] + 2) break;
-    bytes.push_back(static_cast<std::byte>(byte));
-  }
-  if (2 * bytes.size() == text.size()) return bytes;
+  if (std::optional<Bytes> bytes = BytesOfHex(text)) return *std::move(bytes);
   return Error(ErrorKind::kBadMetadata, "bytes that are not hexadecimal digits")
       .Actual(fmt::format("at {}", Quote(hex.where())));
 }
@@ -122,7 +115,7 @@ Status FromJson::WriteScalar(const JsonCursor& scalar) {
   CKPT_ASSIGN_OR_RETURN(const JsonCursor dtype, scalar.At("dtype"));
   CKPT_ASSIGN_OR_RETURN(const std::string type, dtype.Text());
   CKPT_ASSIGN_OR_RETURN(const JsonCursor hex, scalar.At("bytes"));
-  CKPT_ASSIGN_OR_RETURN(const Bytes bytes, BytesOfHex(hex));
+  CKPT_ASSIGN_OR_RETURN(const Bytes bytes, BytesAt(hex));
   constexpr std::string_view kKinds = "biufc";
   const bool is_number = type.size() >= 3 && kKinds.find(type[1]) != std::string_view::npos;
   if (!is_number) return CannotSay(dtype, "a scalar of numpy that is not a number");
@@ -220,7 +213,7 @@ Status FromJson::WriteTuple(const JsonCursor& items) {
 }
 
 Status FromJson::WriteBytes(const JsonCursor& hex, bool is_array) {
-  CKPT_ASSIGN_OR_RETURN(const Bytes bytes, BytesOfHex(hex));
+  CKPT_ASSIGN_OR_RETURN(const Bytes bytes, BytesAt(hex));
   if (is_array) pickle_.Global("builtins", "bytearray");
   pickle_.BytesValue(bytes);
   if (is_array) pickle_.InTuple().Reduce();
@@ -336,6 +329,19 @@ Result<Bytes> Pickle(std::string_view json, std::string_view name, const HeldNum
 }
 
 }  // namespace
+
+std::optional<Bytes> BytesOfHex(std::string_view digits) {
+  if (digits.size() % 2 != 0) return std::nullopt;
+  Bytes bytes;
+  for (; !digits.empty(); digits.remove_prefix(2)) {
+    std::uint8_t byte = 0;
+    const char* const behind = digits.data() + 2;
+    const auto [end, error] = std::from_chars(digits.data(), behind, byte, 16);
+    if (error != std::errc() || end != behind) return std::nullopt;
+    bytes.push_back(static_cast<std::byte>(byte));
+  }
+  return bytes;
+}
 
 Result<Bytes> PickleFromJson(std::string_view json, std::string_view name) {
   return Pickle(json, name, {});

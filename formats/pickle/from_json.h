@@ -2,6 +2,7 @@
 #ifndef CKPT_FORMATS_PICKLE_FROM_JSON_H_
 #define CKPT_FORMATS_PICKLE_FROM_JSON_H_
 
+#include <optional>
 #include <string_view>
 
 #include "core/base/bytes.h"
@@ -21,6 +22,9 @@ Result<Bytes> PickleFromJson(std::string_view json, std::string_view name);
 // Whether the text says all of the value, with `numbers`, which are the values of tensors of one
 // number. Errors: as above.
 Status CheckSaysAll(std::string_view json, std::string_view name, const HeldNumbers& numbers);
+
+// The bytes of which such a text has the hexadecimal digits; nothing if they are none.
+[[nodiscard]] std::optional<Bytes> BytesOfHex(std::string_view digits);
 
 }  // namespace ckpt::pickle
 

@@ -35,6 +35,10 @@ PartExtent ExtentOf(const RebuiltTensor& part) {
 
 }  // namespace
 
+void AddHint(std::string_view hint, Problem& problem) {
+  problem.hint = problem.hint.empty() ? hint : fmt::format("{}; {}", problem.hint, hint);
+}
+
 Result<RankSet> OpenRankFiles(Storage& storage, const Path& directory,
                               std::vector<std::string> names) {
   RankSet set;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/mutex.h"
@@ -56,6 +57,9 @@ struct RankSet {
 // files at once.
 Result<RankSet> OpenRankFiles(Storage& storage, const Path& directory,
                               std::vector<std::string> names);
+
+// Adds a hint to those of the problem.
+void AddHint(std::string_view hint, Problem& problem);
 
 // A tensor has a chunk for each part. Elements that several ranks hold are read from the first;
 // that the others are equal is known by the checksums of their files, or found by reading them,

@@ -1,7 +1,6 @@
 #include "formats/megatron/internal/plain_setting.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -22,6 +20,7 @@
 #include "core/layout/flatten_json.h"
 #include "core/tensor/cast.h"
 #include "core/training/run_format.h"
+#include "formats/pickle/from_json.h"
 #include "formats/pickle/held_number.h"
 
 namespace ckpt::megatron {
@@ -40,19 +39,6 @@ struct NumpyNumber {
 // The longest number of numpy's that is one here.
 constexpr std::size_t kMaxNumpyBytes = 8;
 
-std::optional<Bytes> BytesOfDigits(std::string_view hex) {
-  if (hex.size() % 2 != 0 || hex.size() > 2 * kMaxNumpyBytes) return std::nullopt;
-  Bytes bytes;
-  for (; !hex.empty(); hex.remove_prefix(2)) {
-    std::uint8_t byte = 0;
-    const char* const end = hex.data() + 2;
-    const auto parsed = std::from_chars(hex.data(), end, byte, 16);
-    if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
-    bytes.push_back(static_cast<std::byte>(byte));
-  }
-  return bytes;
-}
-
 // {"dtype": "<f8", "bytes": hex}
 std::optional<NumpyNumber> NumpyNumberOf(const JsonCursor& scalar) {
   const std::optional<JsonCursor> dtype = scalar.Find("dtype");
@@ -61,7 +47,8 @@ std::optional<NumpyNumber> NumpyNumberOf(const JsonCursor& scalar) {
   const Result<std::string> name = dtype->Text();
   const Result<std::string> hex = digits->Text();
   if (!name.ok() || !hex.ok() || name->size() != 3) return std::nullopt;
-  std::optional<Bytes> bytes = BytesOfDigits(*hex);
+  if (hex->size() > 2 * kMaxNumpyBytes) return std::nullopt;
+  std::optional<Bytes> bytes = pickle::BytesOfHex(*hex);
   if (!bytes || fmt::format("{}", bytes->size()) != name->substr(2)) return std::nullopt;
   if (name->front() == '>') std::ranges::reverse(*bytes);
   return NumpyNumber{(*name)[1], *std::move(bytes)};

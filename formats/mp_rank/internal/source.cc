@@ -110,10 +110,8 @@ Status AddDamage(const Status& why, RankSet& set) {
     if (IsUnread(problem.kind)) return why;
   }
   for (Problem problem : why.problems()) {
-    constexpr std::string_view kWithoutBuffers =
-        "without its distrib_optim.pt files the directory is read as the model alone";
-    problem.hint = problem.hint.empty() ? kWithoutBuffers
-                                        : fmt::format("{}; {}", problem.hint, kWithoutBuffers);
+    torch_save::AddHint(
+        "without its distrib_optim.pt files the directory is read as the model alone", problem);
     set.problems.push_back(std::move(problem));
   }
   return OkStatus();

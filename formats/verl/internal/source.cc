@@ -67,8 +67,7 @@ Status AddReason(const Status& why, bool were_opened, RankSet& set) {
     const bool is_foreign = were_opened && problem.kind == ErrorKind::kUnsupported;
     if (is_foreign) continue;
     damage.push_back(problem);
-    std::string& hint = damage.back().hint;
-    hint = hint.empty() ? kWithoutOptimizer : fmt::format("{}; {}", hint, kWithoutOptimizer);
+    torch_save::AddHint(kWithoutOptimizer, damage.back());
   }
   if (damage.empty()) {
     // The ranks' files are alike: one says enough.

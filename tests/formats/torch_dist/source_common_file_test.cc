@@ -15,6 +15,7 @@
 #include "formats/torch_dist/format.h"
 #include "formats/torch_dist/internal/read_args.h"
 #include "formats/torch_dist/internal/source.h"
+#include "tests/formats/torch_dist/planned_files.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::torch_dist {
@@ -36,15 +37,7 @@ class TorchDistCommonFileTest : public ::testing::Test {
     const WritePlan& plan = planned->plan;
     for (std::uint32_t f = 0; f < plan.files.size(); ++f) {
       if (plan.files[f].name.ends_with(kCommonFile)) continue;
-      Bytes content(plan.files[f].size_bytes);
-      for (const WriteLiteral& literal : plan.literals) {
-        if (literal.file != f) continue;
-        std::ranges::copy(literal.bytes,
-                          content.begin() + static_cast<std::ptrdiff_t>(literal.offset_bytes));
-      }
-      const Path path = Path("/run") / plan.files[f].name;
-      ASSERT_THAT(storage_->MakeDirectories(path.parent_path()), IsOk());
-      ASSERT_THAT(WriteSmallFile(*storage_, path, content), IsOk());
+      testing::WritePlannedFile(plan, f, *storage_);
     }
   }
   void Say(std::string_view metadata) {

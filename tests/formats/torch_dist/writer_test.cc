@@ -13,6 +13,7 @@
 #include "formats/megatron/plain_pickle.h"
 #include "formats/torch_dist/format.h"
 #include "formats/torch_dist/internal/source.h"
+#include "tests/formats/torch_dist/planned_files.h"
 #include "tests/testing/matchers.h"
 
 namespace ckpt::torch_dist {
@@ -46,15 +47,7 @@ std::set<std::string> NamesOf(const WritePlan& plan) {
 std::unique_ptr<Storage> Write(const WritePlan& plan) {
   std::unique_ptr<Storage> storage = MakeMemoryStorage();
   for (std::uint32_t f = 0; f < plan.files.size(); ++f) {
-    Bytes content(plan.files[f].size_bytes);
-    for (const WriteLiteral& literal : plan.literals) {
-      if (literal.file != f) continue;
-      std::ranges::copy(literal.bytes,
-                        content.begin() + static_cast<std::ptrdiff_t>(literal.offset_bytes));
-    }
-    const Path path = Path("/run") / plan.files[f].name;
-    EXPECT_THAT(storage->MakeDirectories(path.parent_path()), IsOk());
-    EXPECT_THAT(WriteSmallFile(*storage, path, content), IsOk());
+    testing::WritePlannedFile(plan, f, *storage);
   }
   return storage;
 }
