@@ -75,4 +75,10 @@ Result<bool> SaysCommonFile(Storage& storage, const Path& directory) {
   return backend && !backend->is_null();
 }
 
+Status CommonFileLost(const Path& directory) {
+  return Error(ErrorKind::kMissingFile, "the common state's file is not there")
+      .File((directory / std::string(kCommonFile)).string())
+      .Hint("copy all files of the checkpoint; ckpt-convert --drop common_state does without it");
+}
+
 }  // namespace ckpt::megatron

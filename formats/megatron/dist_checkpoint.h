@@ -32,6 +32,10 @@ Status CheckShardedBackend(Storage& storage, const Path& directory, std::string_
 // always writes both. Errors: kBadMetadata, kNotFound, kResource, kIo.
 Result<bool> SaysCommonFile(Storage& storage, const Path& directory);
 
+// The error (kMissingFile) of a common state whose file was written and is gone. To a reader it is
+// an object that cannot be read.
+[[nodiscard]] Status CommonFileLost(const Path& directory);
+
 }  // namespace ckpt::megatron
 
 #endif  // CKPT_FORMATS_MEGATRON_DIST_CHECKPOINT_H_

@@ -1,5 +1,8 @@
 #include "formats/torch_dist/internal/grouped_states.h"
 
+#include <cstddef>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -9,6 +12,8 @@
 #include "core/checkpoint/copy_index.h"
 #include "core/checkpoint/view_source.h"
 #include "core/layout/value.h"
+#include "core/training/run_format.h"
+#include "formats/torch_dist/internal/main_weights.h"
 #include "formats/torch_dist/internal/read_args.h"
 #include "formats/torch_dist/internal/run_arguments.h"
 #include "formats/torch_dist/internal/run_keys.h"
@@ -37,13 +42,41 @@ const GlobalTensor* WeightOf(const CheckpointIndex& index, const GlobalTensor& t
   return index.encoding(first).ends_with(kFlattened) ? index.FindTensor(state->second) : nullptr;
 }
 
-// The arguments would say in which order the state lies, and are damaged.
-Status OrderUnknown(const Status& damage, const std::string& key) {
-  const Problem& cause = damage.first();
-  return Error(cause.kind, "the order of a state of square weights is not known: " + cause.message)
-      .File(cause.file)
-      .Tensor(key)
-      .Hint(cause.hint);
+// By the key of a state, its weight.
+using WeightsByState = std::map<std::string, const GlobalTensor*>;
+
+// Whether the exact values among these states lie in another order than the weights. All experts of
+// a run are of one class: the first pair that tells it decides.
+std::optional<bool> AskExactValues(const CheckpointSource& source, const WeightsByState& square) {
+  constexpr std::size_t kMostCompared = 8;
+  std::size_t compared = 0;
+  for (const auto& [key, weight] : square) {
+    const std::string name = StateIn(key)->first;
+    if (name != kMainWeight && name != kMainWeightInModelSpace) continue;
+    if (compared++ == kMostCompared) break;
+    const GlobalTensor& exact = *source.index().FindTensor(key);
+    if (const std::optional<bool> told = AreTransposed(source, exact, *weight)) return told;
+  }
+  return std::nullopt;
+}
+
+// Whether these states lie in another order than the weights, of which the shape says nothing.
+// Errors: those of ReadArgs; kMissing (nothing says it).
+Result<bool> AreSquareTurned(const CheckpointSource& source, const WeightsByState& square) {
+  if (const std::optional<bool> told = AskExactValues(source, square)) return *told;
+  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadArgs(source));
+  if (const std::optional<bool> joins = RunArguments(args).JoinsExperts()) return *joins;
+  return Error(ErrorKind::kMissing, "neither the run's arguments nor exact values say it")
+      .Expected("args.moe_grouped_gemm and args.transformer_impl in common_state")
+      .Hint(std::string(kTakeWeightsAlone));
+}
+
+// `cause`: why the order is not known in which the state lies.
+Status OrderUnknown(const Status& cause, const std::string& key) {
+  Problem problem = cause.first();
+  problem.message = "the order of a state of square weights is not known: " + problem.message;
+  problem.tensor = key;
+  return Status(std::move(problem));
 }
 
 class TurnedSource final : public ViewSource {
@@ -51,14 +84,14 @@ class TurnedSource final : public ViewSource {
   TurnedSource(std::unique_ptr<CheckpointSource> below, std::set<std::string> turned)
       : ViewSource(std::move(below)), turned_(std::move(turned)) {}
 
-  // What is `unknown` is left out, because of `why`.
-  Status Turn(const std::set<std::string>& unknown, const Status& why) {
+  // What is `unknown` is left out, because of `cause`.
+  Status Turn(const std::set<std::string>& unknown, const Status& cause) {
     const CheckpointIndex& stored = below().index();
     IndexBuilder builder;
     BeginCopy(stored, builder);
     for (const GlobalTensor& tensor : stored.tensors()) {
       if (unknown.contains(tensor.key)) {
-        builder.AddProblems(OrderUnknown(why, tensor.key));
+        builder.AddProblems(OrderUnknown(cause, tensor.key));
         continue;
       }
       if (!turned_.contains(tensor.key)) {
@@ -104,26 +137,33 @@ Result<std::unique_ptr<CheckpointSource>> TurnGroupedStates(
     std::unique_ptr<CheckpointSource> source) {
   const CheckpointIndex& index = source->index();
   std::set<std::string> turned;
-  std::set<std::string> square;
+  WeightsByState square;
   for (const GlobalTensor& tensor : index.tensors()) {
     const GlobalTensor* const weight = WeightOf(index, tensor);
     if (weight == nullptr || weight->shape != Turned(tensor.shape)) continue;
-    (weight->shape == tensor.shape ? square : turned).insert(tensor.key);
-  }
-  Status unreadable;
-  if (!square.empty()) {
-    const Result<layout::Configuration> args = ReadArgs(*source);
-    if (!args.ok() && IsUnread(args.status().kind())) return args.status();
-    if (!args.ok()) {
-      unreadable = args.status();
+    if (weight->shape == tensor.shape) {
+      square.emplace(tensor.key, weight);
     } else {
-      if (RunArguments(*args).HasOneArrayOfExperts()) turned.merge(square);
-      square.clear();
+      turned.insert(tensor.key);
     }
   }
-  if (turned.empty() && square.empty()) return source;
+  std::set<std::string> unknown;
+  Status cause;
+  if (!square.empty()) {
+    const Result<bool> are_turned = AreSquareTurned(*source, square);
+    if (!are_turned.ok() && IsUnread(are_turned.status().kind())) return are_turned.status();
+    if (!are_turned.ok()) cause = are_turned.status();
+    for (const auto& [key, weight] : square) {
+      if (!are_turned.ok()) {
+        unknown.insert(key);
+      } else if (*are_turned) {
+        turned.insert(key);
+      }
+    }
+  }
+  if (turned.empty() && unknown.empty()) return source;
   auto seen = std::make_unique<TurnedSource>(std::move(source), std::move(turned));
-  CKPT_RETURN_IF_ERROR(seen->Turn(square, unreadable));
+  CKPT_RETURN_IF_ERROR(seen->Turn(unknown, cause));
   return std::unique_ptr<CheckpointSource>(std::move(seen));
 }
 

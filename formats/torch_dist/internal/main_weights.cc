@@ -32,6 +32,7 @@ namespace ckpt::torch_dist {
 namespace {
 
 constexpr std::int64_t kComparedElems = 32;  // at either end
+constexpr std::int64_t kComparedRows = 64;   // where the order is asked
 constexpr std::size_t kMostPairs = 4096;
 constexpr std::size_t kMostNamed = 8;
 // What may be read of them: a conversion reads everything anyway, a run that goes on waits for it.
@@ -309,6 +310,38 @@ Result<std::vector<Problem>> CheckAreExact(const CheckpointSource& source,
   }
   if (lower_half && may_be_lower_halves) return LowerHalf(*lower_half);
   return NameFirst(differences);
+}
+
+std::optional<bool> AreTransposed(const CheckpointSource& source, const GlobalTensor& exact,
+                                  const GlobalTensor& weight) {
+  const std::size_t ndim = exact.shape.size();
+  const bool are_square = ndim >= 2 && exact.shape[ndim - 1] == exact.shape[ndim - 2];
+  if (!are_square || !AreComparable(source.index(), exact, weight)) return std::nullopt;
+  const auto rows = static_cast<std::size_t>(std::min(exact.shape.back(), kComparedRows));
+  Box box = WholeBox(exact.shape);
+  for (std::size_t d = 0; d < ndim; ++d) {
+    box.sizes[d] = d + 2 < ndim ? 1 : static_cast<std::int64_t>(rows);
+  }
+  Result<Bytes> exact_elems = ReadBoxes(source, exact, {box});
+  if (!exact_elems.ok()) return std::nullopt;
+  Result<Bytes> weight_elems = ReadBoxes(source, weight, {box});
+  if (!weight_elems.ok()) return std::nullopt;
+  const std::vector<float> numbers = NumbersOf(exact.dtype, *std::move(exact_elems));
+  const std::vector<float> weights = NumbersOf(weight.dtype, *std::move(weight_elems));
+  double as_stored = 0;
+  double transposed = 0;
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t column = 0; column < rows; ++column) {
+      const double of_weight = weights[row * rows + column];
+      as_stored += std::abs(of_weight - numbers[row * rows + column]);
+      transposed += std::abs(of_weight - numbers[column * rows + row]);
+    }
+  }
+  // Weights are rounded, to as few as 4 bits: the order that is right is much nearer.
+  constexpr double kMuch = 4;
+  if (as_stored * kMuch < transposed) return false;
+  if (transposed * kMuch < as_stored) return true;
+  return std::nullopt;
 }
 
 bool RoundToWeights(const layout::Configuration& args) {

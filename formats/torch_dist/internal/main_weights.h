@@ -3,6 +3,7 @@
 #define CKPT_FORMATS_TORCH_DIST_INTERNAL_MAIN_WEIGHTS_H_
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,14 @@ namespace ckpt::torch_dist {
 Result<std::vector<Problem>> CheckAreExact(const CheckpointSource& source,
                                            const std::map<std::string, std::string>& main_weights,
                                            RunDetail detail);
+
+// Whether the exact values of square matrices lie with their last two dims swapped: how near they
+// are to the weights in either order, in the first 64 rows and columns of the first matrix. Nothing
+// if that does not tell, as with zeros, or if the tensors cannot be compared or read.
+// REQUIRES: both are of `source`'s index.
+[[nodiscard]] std::optional<bool> AreTransposed(const CheckpointSource& source,
+                                                const GlobalTensor& exact,
+                                                const GlobalTensor& weight);
 
 // Whether exact weights round to the model's in a run of these arguments. Weights of 8 or 4 bits
 // are stored in a wider dtype, as what they were computed with; and an optimizer that keeps float16

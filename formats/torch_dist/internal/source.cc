@@ -37,13 +37,7 @@ Result<std::unique_ptr<Source>> Source::Open(Storage& storage, const Path& direc
     CKPT_ASSIGN_OR_RETURN(source->common_, torch_save::OpenTorchFile(std::move(file)));
   } else if (source->dcp_->index().FindObject(kCommonItem) == nullptr) {
     CKPT_ASSIGN_OR_RETURN(const bool was_written, megatron::SaysCommonFile(storage, directory));
-    if (was_written) {
-      source->lost_common_ = Error(ErrorKind::kMissingFile, "the common state's file is not there")
-                                 .File(common.string())
-                                 .Hint(
-                                     "copy all files of the checkpoint; ckpt-convert --drop "
-                                     "common_state does without it");
-    }
+    if (was_written) source->lost_common_ = megatron::CommonFileLost(directory);
   }
   CKPT_RETURN_IF_ERROR(source->BuildIndex());
   return source;

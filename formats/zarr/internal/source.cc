@@ -84,6 +84,7 @@ class Source final : public CheckpointSource {
   CheckpointIndex index_;
   std::map<std::string, Array, std::less<>> arrays_;  // by the tensor's key
   std::optional<TorchContainer> common_;
+  Status lost_common_;  // why it is not there, though it was written
 };
 
 Status Source::BuildIndex() {
@@ -101,15 +102,20 @@ Status Source::BuildIndex() {
 Status Source::AddCommonState(IndexBuilder& builder) {
   const Path path = directory_ / std::string(megatron::kCommonFile);
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(path));
-  if (stat.type == FileType::kMissing) return OkStatus();
-  CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, storage_.Open(path));
-  CKPT_ASSIGN_OR_RETURN(common_, torch_save::OpenTorchFile(std::move(file)));
-  for (const Problem& warning : common_->warnings) builder.AddProblem(warning);
+  if (stat.type == FileType::kMissing) {
+    CKPT_ASSIGN_OR_RETURN(const bool was_written, megatron::SaysCommonFile(storage_, directory_));
+    if (!was_written) return OkStatus();
+    lost_common_ = megatron::CommonFileLost(directory_);
+  } else {
+    CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file, storage_.Open(path));
+    CKPT_ASSIGN_OR_RETURN(common_, torch_save::OpenTorchFile(std::move(file)));
+    for (const Problem& warning : common_->warnings) builder.AddProblem(warning);
+  }
   builder.AddObject({.key = std::string(megatron::kCommonKey),
                      .file = builder.AddFile(megatron::kCommonFile),
                      .encoding = builder.AddEncoding(kObjectEncoding),
                      .offset_bytes = 0,
-                     .size_bytes = common_->file->size_bytes()});
+                     .size_bytes = common_ ? common_->file->size_bytes() : 0});
   return OkStatus();
 }
 
@@ -215,8 +221,9 @@ Result<StoredArray> Source::Locate(const GlobalTensor& tensor, const Chunk& chun
                      .byte_swapped = array.byte_swapped};
 }
 
-// The file of an object that is not the common state.
+// The file of an object that is not an open common state.
 Result<TorchContainer> Source::OpenObject(const ObjectEntry& object) const {
+  if (object.key == megatron::kCommonKey) CKPT_RETURN_IF_ERROR(lost_common_);
   CKPT_ASSIGN_OR_RETURN(std::shared_ptr<const ReadableFile> file,
                         storage_.Open(directory_ / index_.files()[object.file]));
   const std::string name = file->name();

@@ -87,7 +87,10 @@ class GroupedStatesTest : public ::testing::Test {
   // A tensor of the floats 0, 1, …, in a chunk for each of its boxes, which are rows of one file.
   void Add(const std::string& key, const Dims& shape, const std::string& encoding,
            const std::vector<Box>& boxes) {
-    const std::vector<float> values = CountUp(shape);
+    Add(key, shape, encoding, boxes, CountUp(shape));
+  }
+  void Add(const std::string& key, const Dims& shape, const std::string& encoding,
+           const std::vector<Box>& boxes, const std::vector<float>& values) {
     const ByteSpan bytes = std::as_bytes(std::span(values));
     const FileId file = builder_.AddFile(key);
     files_.push_back(MakeMemoryFile(key, Bytes(bytes.begin(), bytes.end())));
@@ -108,6 +111,11 @@ class GroupedStatesTest : public ::testing::Test {
       boxes.push_back({.offsets = {expert, 0, 0}, .sizes = {1, state[1], state[2]}});
     }
     Add(kMoment, state, encoding, boxes);
+  }
+  // The exact values of weights {2, 2, 2}.
+  void AddExact(const std::vector<float>& values) {
+    const Dims shape = {2, 2, 2};
+    Add("optimizer.state.fp32_param." + kWeight, shape, "raw+flat", {WholeBox(shape)}, values);
   }
   // With these arguments of the run; nothing: they are damaged.
   std::unique_ptr<CheckpointSource> Stored(std::optional<std::string> args) {
@@ -157,6 +165,38 @@ TEST_F(GroupedStatesTest, OfSquareWeightsTheArgumentsSayIt) {
 TEST_F(GroupedStatesTest, ExpertsOfTheirOwnAreAsTheirWeights) {
   AddExperts({2, 2, 2}, {2, 2, 2});
   EXPECT_EQ(ReadWhole(*Seen(kArgsOfOneForEach), kMoment), CountUp({2, 2, 2}));
+}
+
+// The arguments do not say the version of Transformer Engine, on which the class depends.
+TEST_F(GroupedStatesTest, OfSquareWeightsTheExactValuesSayItBeforeTheArguments) {
+  AddExperts({2, 2, 2}, {2, 2, 2});
+  AddExact({0, 2.01F, 1, 3, 4, 6, 5, 7});
+  EXPECT_THAT(ReadWhole(*Seen(kArgsOfOneForEach), kMoment), ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
+}
+
+TEST_F(GroupedStatesTest, ExactValuesInTheWeightsOrderAreNotTurned) {
+  AddExperts({2, 2, 2}, {2, 2, 2});
+  AddExact({0, 1.01F, 2, 3, 4, 5, 6, 7});
+  EXPECT_EQ(ReadWhole(*Seen(std::nullopt), kMoment), CountUp({2, 2, 2}));
+}
+
+TEST_F(GroupedStatesTest, ExactValuesThatDoNotTellLeaveItToTheArguments) {
+  AddExperts({2, 2, 2}, {2, 2, 2});
+  AddExact({0, 1.5F, 1.5F, 3, 4, 6, 5, 7});
+  EXPECT_THAT(ReadWhole(*Seen(kArgsOfOneArray), kMoment), ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
+}
+
+TEST_F(GroupedStatesTest, WhereNothingSaysItSquareStatesAreRefusedByName) {
+  AddExperts({2, 2, 2}, {2, 2, 2});
+  AddExact({0, 1.5F, 1.5F, 3, 4, 6, 5, 7});
+  const auto seen = Seen("{}");
+  for (const std::string& key : {kMoment, "optimizer.state.fp32_param." + kWeight}) {
+    EXPECT_EQ(seen->index().FindTensor(key), nullptr);
+    const Status refused = seen->index().CheckDeliverable(key);
+    ASSERT_THAT(refused, FailsWith(ErrorKind::kMissing));
+    EXPECT_THAT(refused.first().expected, HasSubstr("moe_grouped_gemm"));
+  }
+  EXPECT_EQ(ReadWhole(*seen, kWeight), CountUp({2, 2, 2}));
 }
 
 // Otherwise square states would be as before.

@@ -86,6 +86,20 @@ TEST_F(ZarrTest, ObjectsAndTheCommonStateAreRead) {
   }
 }
 
+TEST_F(ZarrTest, ALostCommonStateIsNamed) {
+  Write("metadata.json", R"({"sharded_backend": "zarr", "common_backend": "torch"})");
+  WriteArray();
+  const auto source = OpenSource(*storage_, "/c");
+  ASSERT_THAT(source, IsOk());
+  const ObjectEntry* const common = (*source)->index().FindObject("common_state");
+  ASSERT_NE(common, nullptr);
+  const auto read = (*source)->ReadObject(*common);
+  ASSERT_THAT(read, FailsWith(ErrorKind::kMissingFile));
+  EXPECT_EQ(read.status().first().file, "/c/common.pt");
+  EXPECT_THAT((*source)->ReadPickled(*common), FailsWith(ErrorKind::kMissingFile));
+  EXPECT_THAT((*source)->FileSize(common->file), FailsWith(ErrorKind::kMissingFile));
+}
+
 TEST_F(ZarrTest, AMissingChunkIsNamedAndWhatItLeavesUncovered) {
   WriteArray();
   ASSERT_THAT(storage_->RemoveAll("/c/w/1.0"), IsOk());
