@@ -52,7 +52,7 @@ def test_save(tmp_path):
 
 
 def test_reshard(tmp_path):
-    result = bench("reshard", "--hidden-size", "64", "--ranks", "4", "--runs", "1", "--work", tmp_path)
+    result = bench("reshard", "--hidden-size", "64", "--ranks", "2", "--runs", "1", "--work", tmp_path)
     assert {side: len(some) for side, some in result["seconds"].items()} == {"ours": 1, "ours, processes": 1, "dcp.load": 1, "read": 1}
     assert result["read"]["ours"] >= 1 and result["read"]["ours, processes"] >= 1
 
@@ -93,10 +93,9 @@ def test_startup():
 
 
 def test_training():
-    one, several = bench("training", "--models", "tiny", "--shapes", "1x16", "4x8:bf16", "--rounds", "1", "--steps", "2", "--threads", "1")
-    assert set(one["tokens_per_second"]) == {"ours", "eager", "fused", "compiled"}
-    assert set(several["tokens_per_second"]) == {*one["tokens_per_second"], "ranks2", "ranks4"}
-    assert all(result["ceiling_gflops"] > 0 and result["ledger"]["lines"] for result in (one, several))
+    (result,) = bench("training", "--models", "tiny", "--shapes", "4x8:bf16", "--rounds", "1", "--steps", "2", "--threads", "1")
+    assert set(result["tokens_per_second"]) == {"ours", "eager", "fused", "compiled", "ranks2", "ranks4"}
+    assert result["ceiling_gflops"] > 0 and result["ledger"]["lines"]
 
 
 def test_async_save(tmp_path):

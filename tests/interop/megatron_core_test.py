@@ -12,7 +12,6 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 import further_layers
 import golden
 import mapping
-import packages
 import tools
 
 # Both read what old loaders read; 0.19 is the first that looks for the common state among the objects.
@@ -23,12 +22,6 @@ MODELS = [c for c in golden.models() if golden.config(c)["model_type"] != "olmo2
 OTHERWISE = ("qwen3-tied-bf16", "qwen3moe-norm-bf16", "qwen3moe-step-bf16", "deepseekv2-group-bf16", "deepseekv3-mtp-bf16")
 # Grouped experts of layers without Transformer Engine are a class that 0.19 does not have.
 GROUPED = [c for c in MODELS if c.name.startswith("qwen3moe-norm")]
-
-
-@pytest.fixture(scope="session")
-def core():
-    """Version -> the folder with its packages."""
-    return packages.megatron_core
 
 
 def live_tensors(case, version, grouped=False):
@@ -94,11 +87,10 @@ def grid_of_megatron(key, shape, grouped):
     return {(offsets, tuple(sizes)) for offsets in itertools.product(*steps)}
 
 
-def check(case, generation, version, core, tmp_path, *options, grouped=False):
+def check(case, generation, version, tmp_path, *options, grouped=False):
     ours, live, own = tmp_path / "ours", tmp_path / "live.pt", tmp_path / "own"
     tools.convert("hf-to-torch-dist", case / "ckpt", ours, "--transformer-impl", "local", "--torch-dist-generation", generation, *options)
-    done = tools.peer("2.15.0", "megatron_core.py", core(version), ours / "release", live, own,
-                      "--grouped" if grouped else "--sequential", timeout=120)
+    done = tools.megatron(version, "megatron_core.py", ours / "release", live, own, "--grouped" if grouped else "--sequential")
     assert done["iteration"] == 0
     want, got = live_tensors(case, version, grouped), torch.load(live)
     assert set(want) <= set(got)
@@ -126,28 +118,28 @@ def takes(case, version):
 
 @pytest.mark.parametrize("case,generation", [(c, g) for c in MODELS for g, v in VERSIONS.items() if takes(c, v)],
                          ids=lambda value: getattr(value, "name", value))
-def test_loads_with_every_key_and_value(case, generation, core, tmp_path):
-    check(case, generation, VERSIONS[generation], core, tmp_path)
+def test_loads_with_every_key_and_value(case, generation, tmp_path):
+    check(case, generation, VERSIONS[generation], tmp_path)
 
 
 @pytest.mark.parametrize("case", [c for c in MODELS if c.name in OTHERWISE], ids=golden.name)
-def test_loads_the_default_into_the_newer_version(case, core, tmp_path):
-    check(case, "compat", "0.19.2", core, tmp_path)
+def test_loads_the_default_into_the_newer_version(case, tmp_path):
+    check(case, "compat", "0.19.2", tmp_path)
 
 
 @pytest.mark.parametrize("case", GROUPED, ids=golden.name)
-def test_loads_into_grouped_experts(case, core, tmp_path):
-    check(case, "compat", "0.16.1", core, tmp_path, grouped=True)
+def test_loads_into_grouped_experts(case, tmp_path):
+    check(case, "compat", "0.16.1", tmp_path, grouped=True)
 
 
 @pytest.mark.parametrize("case", GROUPED, ids=golden.name)
-def test_loads_layers_that_are_kept_apart(case, core, tmp_path):
-    check(case, "compat", "0.16.1", core, tmp_path, "--layer-keys", "per_layer")
+def test_loads_layers_that_are_kept_apart(case, tmp_path):
+    check(case, "compat", "0.16.1", tmp_path, "--layer-keys", "per_layer")
 
 
 @pytest.mark.parametrize("generation", VERSIONS)
 @pytest.mark.parametrize("changes", ({}, {"num_hidden_layers": 1, "first_k_dense_replace": 9}), ids=("moe", "dense"))
-def test_loads_several_layers_that_predict_further_tokens(changes, generation, core, tmp_path):
+def test_loads_several_layers_that_predict_further_tokens(changes, generation, tmp_path):
     """With grouped queries, behind a mixture of experts or a dense layer."""
     tensors, config = mapping.read_repository(next(c for c in MODELS if c.name == "glm4moe-bf16") / "ckpt")
     config |= changes
@@ -157,4 +149,4 @@ def test_loads_several_layers_that_predict_further_tokens(changes, generation, c
     (tmp_path / "ckpt").mkdir()
     safetensors.torch.save_file(tensors, tmp_path / "ckpt/model.safetensors", metadata={"format": "pt"})
     (tmp_path / "ckpt/config.json").write_text(json.dumps(config))
-    check(tmp_path, generation, VERSIONS[generation], core, tmp_path, "--layer-keys", "per_layer")
+    check(tmp_path, generation, VERSIONS[generation], tmp_path, "--layer-keys", "per_layer")

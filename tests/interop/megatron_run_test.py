@@ -6,7 +6,6 @@ import torch
 
 import golden
 import tools
-from megatron_core_test import core  # noqa: F401, the fixture
 from megatron_core_test import VERSIONS, chunks, stored
 from megatron_keys_test import load_tensors
 
@@ -14,13 +13,13 @@ from megatron_keys_test import load_tensors
 RUNS = [c for c in golden.cases("fsdp_dtensor") if c.name.startswith(("dense_", "moe_"))]
 
 
-def check(run, generation, core, tmp_path):
+def check(run, generation, tmp_path):
     """It loads the run, stored by us as this generation, and saves the same."""
     ours, own = tmp_path / "ours", tmp_path / "own"
     tools.convert("fsdp-to-torch-dist", run, ours, "--transformer-impl", "local", "--dtype", "bfloat16",
                   "--torch-dist-generation", generation)
     (folder,) = ours.glob("iter_*")
-    done = tools.peer("2.15.0", "megatron_core.py", core(VERSIONS[generation]), folder, tmp_path / "live.pt", own, "--sequential", timeout=120)
+    done = tools.megatron(VERSIONS[generation], "megatron_core.py", folder, tmp_path / "live.pt", own, "--sequential")
     assert done["iteration"] == int((ours / "latest_checkpointed_iteration.txt").read_text())
     assert stored(folder) == stored(own)
     assert chunks(folder) == chunks(own)
@@ -49,19 +48,18 @@ def train(tmp_path, **more):
 
 
 @pytest.mark.parametrize("generation", VERSIONS)
-def test_takes_a_run_with_layer_norms(generation, core, tmp_path):
+def test_takes_a_run_with_layer_norms(generation, tmp_path):
     run = train(tmp_path, normalization="LayerNorm", swiglu=False, add_bias_linear=True, untie_embeddings_and_output_weights=False)
-    check(run, generation, core, tmp_path)
+    check(run, generation, tmp_path)
 
 
 @pytest.mark.parametrize("norms_decay", (True, False))
 @pytest.mark.parametrize("generation", VERSIONS)
-def test_the_same_parameters_decay(generation, norms_decay, core, tmp_path):
+def test_the_same_parameters_decay(generation, norms_decay, tmp_path):
     """torch_dist does not store the members of groups: Megatron makes them by the arguments, and so do we."""
     ours = train(tmp_path, qk_layernorm=True, save_format="torch_dist", **({"apply_wd_to_qk_layernorm": True} if norms_decay else {}))
     (folder,) = ours.glob("iter_*")
-    done = tools.peer("2.15.0", "megatron_core.py", core(VERSIONS[generation]), folder, tmp_path / "live.pt", tmp_path / "own", "--sequential",
-                      timeout=120)
+    done = tools.megatron(VERSIONS[generation], "megatron_core.py", folder, tmp_path / "live.pt", tmp_path / "own", "--sequential")
     norms = [name for name in done["decayed"] if "q_layernorm." in name or "k_layernorm." in name]
     assert len(norms) == (4 if norms_decay else 0) and "decoder.layers.0.mlp.linear_fc1.weight" in done["decayed"]
     # What Megatron saved, under names that say the members.
@@ -73,8 +71,8 @@ def test_the_same_parameters_decay(generation, norms_decay, core, tmp_path):
 
 
 @pytest.mark.parametrize("case", RUNS, ids=golden.name)
-def test_takes_weights_optimizer_and_schedule(case, core, tmp_path):
-    check(case / "ckpt", "compat", core, tmp_path)
+def test_takes_weights_optimizer_and_schedule(case, tmp_path):
+    check(case / "ckpt", "compat", tmp_path)
 
 
 BUFFERS = ("--optimizer-form", "dp_reshardable")
@@ -94,7 +92,7 @@ def groups(path):
 # The peer has one tensor rank, and no class of grouped experts that has a parameter for each.
 @pytest.mark.parametrize("case", [c for c in RUNS if "_tp2_" not in c.name and not c.name.startswith("moe_ep2")], ids=golden.name)
 @pytest.mark.parametrize("version", VERSIONS.values())
-def test_takes_the_buffers_of_its_distributed_optimizer(version, case, core, tmp_path):
+def test_takes_the_buffers_of_its_distributed_optimizer(version, case, tmp_path):
     """They follow from the run's arguments, and are those that it makes itself: it saves the same keys and objects, and every value outside gaps."""
     ours, own = tmp_path / "ours", tmp_path / "own"
     options = ("--transformer-impl", "local", "--dtype", "bfloat16")
@@ -102,8 +100,7 @@ def test_takes_the_buffers_of_its_distributed_optimizer(version, case, core, tmp
     tools.convert("fsdp-to-torch-dist", case / "ckpt", ours, *options, *BUFFERS)
     (folder,) = ours.glob("iter_*")
     ranks = argument(ours, "expert_model_parallel_size")
-    done = tools.peer("2.15.0", "megatron_core.py", core(version), folder, tmp_path / "live.pt", own, "--sequential", "--expert-ranks", ranks,
-                      timeout=180)
+    done = tools.megatron(version, "megatron_core.py", folder, tmp_path / "live.pt", own, "--sequential", "--expert-ranks", ranks)
     assert done["optimizers"] == ranks and done["iteration"] == int((ours / "latest_checkpointed_iteration.txt").read_text())
     assert stored(folder) == stored(own)
     for name, saved in (("ours", folder), ("own", own)):
@@ -132,12 +129,12 @@ def with_experts_apart(case, tmp_path):
 
 
 @pytest.mark.parametrize("case", RUNS, ids=golden.name)
-def test_an_older_version_takes_the_form_that_it_had(case, core, tmp_path):
+def test_an_older_version_takes_the_form_that_it_had(case, tmp_path):
     """Its distributed optimizer loads every tensor, flattened, and saves the same in the same blocks."""
     ours, own = tmp_path / "ours", tmp_path / "own"
     tools.convert("fsdp-to-torch-dist", with_experts_apart(case, tmp_path), ours, "--transformer-impl", "local", "--dtype", "bfloat16", *FORM)
     (folder,) = ours.glob("iter_*")
-    done = tools.peer("2.15.0", "megatron_core.py", core("0.15.3"), folder, tmp_path / "live.pt", own, "--sequential", timeout=120)
+    done = tools.megatron("0.15.3", "megatron_core.py", folder, tmp_path / "live.pt", own, "--sequential")
     assert done["iteration"] == int((ours / "latest_checkpointed_iteration.txt").read_text())
     want, got = tools.described(ours), tools.described(own)
     assert {key for key in want if key.startswith("optimizer.state.fp32_param.")}
@@ -151,13 +148,13 @@ def test_an_older_version_takes_the_form_that_it_had(case, core, tmp_path):
 
 @pytest.mark.parametrize(("version", "form"), (("0.15.3", "fully_reshardable"), ("0.15.3", "fully_sharded_model_space"), ("0.16.1", "dp_reshardable")))
 @pytest.mark.parametrize("case", [c for c in RUNS if c.name.startswith("moe_ep2")], ids=golden.name)
-def test_experts_in_one_array_come_back(case, version, form, core, tmp_path):
+def test_experts_in_one_array_come_back(case, version, form, tmp_path):
     """In model space and in buffers states have the array's own order, the transposed one of the weights that are stored."""
     ours, own = tmp_path / "ours", tmp_path / "own"
     options = ("--transformer-impl", "local", "--dtype", "bfloat16")
     tools.convert("fsdp-to-torch-dist", case / "ckpt", ours, *options)
     (folder,) = ours.glob("iter_*")
-    tools.peer("2.15.0", "megatron_core.py", core(version), folder, tmp_path / "live.pt", own, "--grouped", "--optimizer-form", form, timeout=120)
+    tools.megatron(version, "megatron_core.py", folder, tmp_path / "live.pt", own, "--grouped", "--optimizer-form", form)
     for saved in (ours, own):
         tools.convert("torch-dist-to-fsdp", saved, tmp_path / f"back-{saved.name}", "--transformer-impl", "local")
     assert tools.digests(tmp_path / "back-own") == tools.digests(tmp_path / "back-ours")
@@ -168,13 +165,12 @@ def test_experts_in_one_array_come_back(case, version, form, core, tmp_path):
 
 @pytest.mark.parametrize("generation", VERSIONS)
 @pytest.mark.parametrize("case", [c for c in RUNS if c.name in ("dense_tied_fsdp4", "moe_ep2_fsdp4")], ids=golden.name)
-def test_singleton_shards_come_back(case, generation, core, tmp_path):
+def test_singleton_shards_come_back(case, generation, tmp_path):
     """Each layer, each expert and each half of a gated projection is a tensor of its own."""
     ours, own = tmp_path / "ours", tmp_path / "own"
     tools.convert("fsdp-to-torch-dist", case / "ckpt", ours, "--transformer-impl", "local", "--dtype", "bfloat16", "--torch-dist-generation", generation)
     (folder,) = ours.glob("iter_*")
-    tools.peer("2.15.0", "megatron_core.py", core(VERSIONS[generation]), folder, tmp_path / "live.pt", own, "--sequential", "--singleton", "true",
-               timeout=120)
+    tools.megatron(VERSIONS[generation], "megatron_core.py", folder, tmp_path / "live.pt", own, "--sequential", "--singleton", "true")
     tensors, _ = stored(own)
     name = "experts.experts.1.linear_fc1.weight_w" if case.name.startswith("moe") else "linear_fc1.weight_w"
     assert {f"decoder.layers.1.mlp.{name}", f"optimizer.state.exp_avg.decoder.layers.1.mlp.{name}"} <= set(tensors)
@@ -190,12 +186,12 @@ def test_singleton_shards_come_back(case, generation, core, tmp_path):
 
 @pytest.mark.parametrize("keys", ("stacked", "per_layer"))
 @pytest.mark.parametrize("generation", VERSIONS)
-def test_takes_alike_layers_after_singleton_shards(generation, keys, core, tmp_path):
+def test_takes_alike_layers_after_singleton_shards(generation, keys, tmp_path):
     """They are stacked again, or the arguments say that they are apart: the model asks for the keys that are there."""
     run = train(tmp_path, num_experts=4, moe_ffn_hidden_size=24)
     ours, own, again = tmp_path / "ours", tmp_path / "own", tmp_path / "again"
-    load = lambda path, own, *options: tools.peer("2.15.0", "megatron_core.py", core(VERSIONS[generation]), path, tmp_path / "live.pt", own,
-                                                  "--sequential", *options, timeout=120)
+    load = lambda path, own, *options: tools.megatron(VERSIONS[generation], "megatron_core.py", path, tmp_path / "live.pt", own,
+                                                      "--sequential", *options)
     of_generation = ("--torch-dist-generation", generation)
     tools.convert("fsdp-to-torch-dist", run, ours, "--transformer-impl", "local", "--dtype", "bfloat16", *of_generation)
     (folder,) = ours.glob("iter_*")
@@ -208,25 +204,24 @@ def test_takes_alike_layers_after_singleton_shards(generation, keys, core, tmp_p
 
 
 @pytest.mark.parametrize("version", VERSIONS.values())
-def test_newer_versions_refuse_the_older_form(version, core, tmp_path):
+def test_newer_versions_refuse_the_older_form(version, tmp_path):
     """They still have its name, and refuse the slices that it is made of before they read anything."""
     (case,) = [c for c in RUNS if c.name == "dense_fsdp2"]
     tools.convert("fsdp-to-torch-dist", case / "ckpt", tmp_path / "ours", "--transformer-impl", "local", "--dtype", "bfloat16", *FORM)
     (folder,) = (tmp_path / "ours").glob("iter_*")
     with pytest.raises(AssertionError, match="ShardedTensor.flattened_range is not supported"):
-        tools.peer("2.15.0", "megatron_core.py", core(version), folder, tmp_path / "live.pt", tmp_path / "own", "--sequential", timeout=120)
+        tools.megatron(version, "megatron_core.py", folder, tmp_path / "live.pt", tmp_path / "own", "--sequential")
 
 
 @pytest.mark.parametrize("generation", VERSIONS)
-def test_experts_with_an_optimizer_of_their_own(generation, core, tmp_path):
+def test_experts_with_an_optimizer_of_their_own(generation, tmp_path):
     """As with expert parallelism: two ranks share the experts, and each optimizer's state."""
     (case,) = [c for c in RUNS if c.name == "moe_sequential_ep2_fsdp4"]
     ours, own = tmp_path / "ours", tmp_path / "own"
     tools.convert("fsdp-to-torch-dist", case / "ckpt", ours, "--transformer-impl", "local", "--dtype", "bfloat16",
                   "--torch-dist-generation", generation, "--expert-optimizer", "separate")
     (folder,) = ours.glob("iter_*")
-    done = tools.peer("2.15.0", "megatron_core.py", core(VERSIONS[generation]), folder, tmp_path / "live.pt", own, "--sequential",
-                      "--expert-ranks", 2, timeout=180)
+    done = tools.megatron(VERSIONS[generation], "megatron_core.py", folder, tmp_path / "live.pt", own, "--sequential", "--expert-ranks", 2)
     assert done["optimizers"] == 2
     assert stored(folder) == stored(own)
     want, got = load_tensors(folder), load_tensors(own)
@@ -240,5 +235,5 @@ def test_experts_with_an_optimizer_of_their_own(generation, core, tmp_path):
 
 
 @pytest.mark.parametrize("case", [c for c in RUNS if c.name in ("dense_tied_fsdp4", "moe_ep2_fsdp4")], ids=golden.name)
-def test_the_newer_version_does_too(case, core, tmp_path):
-    check(case / "ckpt", "0.19", core, tmp_path)
+def test_the_newer_version_does_too(case, tmp_path):
+    check(case / "ckpt", "0.19", tmp_path)

@@ -68,8 +68,7 @@ def trained(published, tmp_path_factory):
         case = (name, sizes, kind, version, *options)
         if case not in made:
             made[case] = tmp_path_factory.mktemp("run")
-            tools.peer("2.15.0", "mp_rank_train.py", packages.megatron_core(version), published(name), made[case], sizes, kind,
-                       "--sequential", *options)
+            tools.megatron(version, "mp_rank_train.py", published(name), made[case], sizes, kind, "--sequential", *options)
         return made[case]
 
     return get
@@ -129,8 +128,7 @@ def test_buffers_are_written_for_the_same_ranks(case, trained, published, tmp_pa
     assert sized and all(tools.inspect("show", run / "buffers", key)["value"] == tools.inspect("show", tmp_path / "ours", key)["value"] for key in sized)
     is_same_run(run / "buffers", tmp_path / "ours", tmp_path)
     (folder,) = (tmp_path / "ours").glob("iter_*")
-    tools.peer("2.15.0", "mp_rank_train.py", packages.megatron_core("0.16.1"), published(name), tmp_path / "loaded", sizes, kind, "--sequential",
-               *options, "--load", folder)
+    tools.megatron("0.16.1", "mp_rank_train.py", published(name), tmp_path / "loaded", sizes, kind, "--sequential", *options, "--load", folder)
     assert tools.digests(tmp_path / "loaded/core") == tools.digests(run / "core")
 
 

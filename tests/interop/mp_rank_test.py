@@ -3,7 +3,6 @@ import pytest
 import torch
 import transformers
 
-import packages
 import tools
 from published_model import publish
 
@@ -40,8 +39,7 @@ def published(tmp_path_factory):
 
 
 def saved_by_ranks(folder, sizes, out):
-    return tools.peer("2.15.0", "mp_rank_save.py", packages.megatron_core("0.16.1"), folder / "core" / "release", out, sizes,
-                      "--sequential")
+    return tools.megatron("0.16.1", "mp_rank_save.py", folder / "core" / "release", out, sizes, "--sequential")
 
 
 @pytest.mark.parametrize("name,sizes", CASES, ids=lambda value: value)

@@ -6,7 +6,7 @@ import torch
 import transformers
 
 import tools
-from megatron_core_test import VERSIONS, core, stored  # noqa: F401, core is a fixture
+from megatron_core_test import VERSIONS, stored
 from megatron_keys_test import load_tensors
 from published_model import publish
 
@@ -56,9 +56,9 @@ def states(tensors):
 
 @pytest.mark.parametrize("generation", VERSIONS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(case))
-def test_every_value_arrives_and_comes_back(case, generation, published, core, tmp_path):
+def test_every_value_arrives_and_comes_back(case, generation, published, tmp_path):
     name, sizes, *options = case
-    tools.peer("2.15.0", "mp_rank_train.py", core(VERSIONS[generation]), published(name), tmp_path / "run", sizes, "plain", "--sequential", *options)
+    tools.megatron(VERSIONS[generation], "mp_rank_train.py", published(name), tmp_path / "run", sizes, "plain", "--sequential", *options)
     run = tmp_path / "run/core"
     want = load_tensors(run / "iter_0000007")
     moments = {"momentum_buffer"} if "--sgd" in options else {"exp_avg", "exp_avg_sq"}
@@ -102,11 +102,11 @@ def test_every_value_arrives_and_comes_back(case, generation, published, core, t
             assert optimizer.param_groups[0]["momentum"] == 0.9 and optimizer.state[weight]["momentum_buffer"].shape == (2,)
 
 
-def test_sgd_without_momentum_goes_on_under_fsdp2(published, core, tmp_path):
+def test_sgd_without_momentum_goes_on_under_fsdp2(published, tmp_path):
     """Its groups are all that there is of the optimizer. Real FSDP2 takes them, in both forms, and in one file that torch.load opens."""
     folder, hub = published("llama"), published("llama").parents[1] / "hf"
     options = ("1,1,1,1,1", "plain", "--sequential", "--sgd", "--no-momentum", "--fp32")
-    tools.peer("2.15.0", "mp_rank_train.py", core(VERSIONS["0.19"]), folder, tmp_path / "run", *options)
+    tools.megatron(VERSIONS["0.19"], "mp_rank_train.py", folder, tmp_path / "run", *options)
     (decayed, *_) = groups_of(tmp_path / "run/core")
     jobs = []
     for form in ("nested", "flattened"):

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 
+import packages
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BIN = pathlib.Path(os.environ.get("CKPT_BIN_DIR", ROOT / "build" / "release" / "bin"))
@@ -83,13 +85,18 @@ WARM_MODULES = {
 
 
 class WarmPython:
-    """A Python of an environment that runs scripts in forks of itself, one at a time: none of them imports torch again."""
+    """A Python of an environment that runs scripts in forks of itself, one at a time: none of them imports torch again, or the
+    Megatron-Core in the folder `core`."""
 
-    def __init__(self, environment):
+    def __init__(self, environment, core=None):
         command = [PYTHONS[environment], "-W", "ignore", HERE / "warm_python.py", *WARM_MODULES[environment]]
+        folders = {}
+        if core is not None:
+            command.append("live_megatron")
+            folders["PYTHONPATH"] = f"{HERE / 'peers'}:{core}"
         # Unbuffered: a script may end before its first line is read, and select() knows nothing of a second one in a buffer.
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-                                        env=os.environ | {"OMP_NUM_THREADS": "1"})
+                                        env=os.environ | folders | {"OMP_NUM_THREADS": "1"})
 
     def run(self, script, arguments, folder, timeout):
         """(exit code, standard output, standard error)"""
@@ -105,12 +112,22 @@ class WarmPython:
             return code, output.read(), errors.read()
 
 
-warm_python = functools.cache(WarmPython)
+# One that is no longer kept ends, since its input does.
+warm_python = functools.lru_cache(maxsize=4)(WarmPython)
+
+
+def _last_document(python, script, arguments, timeout, cwd=None):
+    code, output, errors = python.run(HERE / "peers" / script, list(map(str, arguments)), pathlib.Path(cwd or ".").resolve(), timeout)
+    assert code == 0, f"{script}: exit {code}\n{errors[-4000:]}"
+    return json.loads(output.splitlines()[-1])
 
 
 def peer(environment, script, *arguments, timeout=600, cwd=None):
     """The JSON that peers/<script> prints last, run in the given environment (a version of torch, or "hdf5")."""
-    path = HERE / "peers" / script
-    code, output, errors = warm_python(environment).run(path, list(map(str, arguments)), pathlib.Path(cwd or ".").resolve(), timeout)
-    assert code == 0, f"{script} in the environment {environment}: exit {code}\n{errors[-4000:]}"
-    return json.loads(output.splitlines()[-1])
+    return _last_document(warm_python(environment), script, arguments, timeout, cwd)
+
+
+def megatron(version, script, *arguments, timeout=300):
+    """The same of a script that runs real Megatron-Core of this version, whose folder is the script's first argument."""
+    core = packages.megatron_core(version)
+    return _last_document(warm_python("2.15.0", core), script, (core, *arguments), timeout)

@@ -24,7 +24,7 @@ def zarr_package():
 
 
 def saved(source, ranks, out):
-    return tools.peer("2.15.0", "zarr_save.py", packages.megatron_core("0.15.3"), source, out, ranks, "--sequential", "--zarr", zarr_package())
+    return tools.megatron("0.15.3", "zarr_save.py", source, out, ranks, "--sequential", "--zarr", zarr_package())
 
 
 # Of each model: tensor and expert ranks.
@@ -50,8 +50,8 @@ def test_the_arrays_of_a_run_are_the_run(name, form, tmp_path):
     tools.convert("fsdp-to-torch-dist", with_experts_apart(case, tmp_path), tmp_path / "ours", "--transformer-impl", "local", "--dtype", "bfloat16",
                   "--optimizer-form", form)
     (folder,) = (tmp_path / "ours").glob("iter_*")
-    tools.peer("2.15.0", "megatron_core.py", packages.megatron_core("0.15.3"), folder, tmp_path / "live.pt", tmp_path / "zarr", "--sequential",
-               "--zarr", zarr_package(), timeout=120)
+    tools.megatron("0.15.3", "megatron_core.py", folder, tmp_path / "live.pt", tmp_path / "zarr", "--sequential", "--zarr",
+                   zarr_package())
     assert tools.inspect("summary", tmp_path / "zarr")["format"] == "zarr"
     assert not any(tmp_path.glob("zarr/*.distcp"))
     for saved_run in ("ours", "zarr"):

@@ -4,6 +4,7 @@ Megatron-Core names device "cuda" in tensor factories and uses streams and event
 writing or reading a checkpoint.
 """
 import contextlib
+import functools
 import struct
 
 import torch
@@ -68,7 +69,9 @@ def no_compiler(*args, **kwargs):
     raise RuntimeError("code for a GPU is not compiled")  # Megatron-Core goes on without it
 
 
+@functools.cache
 def install():
+    """Does nothing in a process that it was called in, or in a fork of one."""
     import torch._dynamo  # looks at classes of torch.cuda while it is imported
     import torch.utils.cpp_extension
 
