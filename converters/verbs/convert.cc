@@ -197,7 +197,9 @@ Result<ConvertReport> RunWorker(Storage& storage, const PreparedConversion& prep
                               "{} {}",
                               shares, files.size(), files.size() == 1 ? "file" : "files"))
         .Actual(fmt::format("{} workers", workers))
-        .Hint("ckpt-convert --files makes more files, where the format has several");
+        .Hint(
+            "ckpt-convert --files makes more files, where the format has several compressed ones; "
+            "otherwise leave --worker out");
   }
   CKPT_ASSIGN_OR_RETURN(const FileStat target, storage.Stat(options.target));
   if (target.type != FileType::kMissing && !options.overwrite) {

@@ -5,6 +5,7 @@
 
 #include "converters/families/known_namings.h"
 #include "core/base/task_pool.h"
+#include "core/base/warning.h"
 #include "core/exec/nest_reader.h"
 #include "core/layout/affine.h"
 
@@ -39,6 +40,15 @@ TensorRecipe WithoutPadding(const TensorRecipe& recipe, std::uint32_t position,
     }
   }
   return as_stored;
+}
+
+Problem GuessedNames(const ModelSource& model) {
+  Problem warning = Warning(ErrorKind::kUnsupported,
+                            "tensors have the names that most families give them: the checkpoint's "
+                            "arguments do not say which one it is",
+                            model.checkpoint->path.string());
+  warning.hint = kSayTheFamily;
+  return warning;
 }
 
 }  // namespace
@@ -116,6 +126,9 @@ Result<ModelDigest> DigestModel(const ModelSource& model, const ModelDigestOptio
             [](const TensorDigest& a, const TensorDigest& b) { return a.key < b.key; });
   digest.checkpoint = CombineDigests(digest.tensors, options.algorithm);
   digest.left_out = model.left_out.size();
+  const KnownNaming* const named = FindNaming(view.layout.naming);
+  const bool is_of_hub = named != nullptr && !named->is_of_megatron;
+  if (model.is_family_guessed && is_of_hub) digest.warnings.push_back(GuessedNames(model));
   return digest;
 }
 

@@ -60,6 +60,8 @@ struct ModelDigest {
   std::vector<TensorDigest> tensors;  // in byte order of the key
   std::size_t left_out =
       0;  // tensors and objects of the checkpoint that are not weights of the model
+  // Why the names may not be those that the model is published with.
+  std::vector<Problem> warnings;
 };
 
 // The weights alone, in the stored dtype, under the names of `as` (the published: one tensor per

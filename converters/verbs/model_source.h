@@ -53,6 +53,11 @@ struct StoredTensor {
   std::uint32_t position = 0;  // in the checkpoint's index
 };
 
+// How people say which family a model is of, where only the arguments of a run describe it.
+inline constexpr std::string_view kSayTheFamily =
+    "if such a model is published, ckpt-convert and ckpt-inspect digest, diff and plan take its "
+    "config.json from --hf-assets DIR; ckpt-convert --model-type NAME says the family alone";
+
 struct ModelSource {
   std::shared_ptr<const OpenedCheckpoint> checkpoint;
   // Its weights as the model has them, where they are stored quantised.
@@ -60,6 +65,8 @@ struct ModelSource {
   Path assets;  // empty if there are none
   // Without `quantization_config`, if the weights were decoded.
   layout::Configuration config;
+  // `config` is made of a run's arguments, which name no family: published names may be others.
+  bool is_family_guessed = false;
   // Keys of config.json that the model's class ignores, if `family` is a table of the user's, which
   // may read them.
   layout::Configuration ignored;

@@ -45,6 +45,39 @@ Status NameTogether(const Status& status) {
   return Status(std::move(together));
 }
 
+// The keys of the tensors that hold what the tables call `logical`.
+std::vector<std::string> KeysHolding(const ModelSource& model, std::string_view logical) {
+  const layout::ResolvedLayout& own = model.match.layout;
+  std::vector<std::string> keys;
+  for (std::size_t t = 0; t < own.tensors.size(); ++t) {
+    const std::uint32_t position = model.match.positions[t];
+    if (own.tensors[t].derived || position == layout::SourceMatch::kAbsent) continue;
+    const bool holds = std::ranges::any_of(own.tensors[t].segments, [&](const auto& segment) {
+      return segment.logical != layout::kZeros && own.logicals[segment.logical].name == logical;
+    });
+    if (holds) keys.push_back(model.source().index().tensors()[position].key);
+  }
+  return keys;
+}
+
+// What a naming has no place for, by the source's keys: people do not know the words of the tables.
+Status InWordsOfSource(const ModelSource& model, const Status& status) {
+  std::vector<Problem> named;
+  std::set<std::string> told;
+  for (const Problem& problem : status.problems()) {
+    std::vector<std::string> keys;
+    if (problem.kind == ErrorKind::kCoverage) keys = KeysHolding(model, problem.tensor);
+    if (keys.empty()) named.push_back(problem);
+    for (std::string& key : keys) {
+      if (!told.insert(key).second) continue;
+      named.push_back(problem);
+      named.back().tensor = std::move(key);
+      named.back().actual.clear();  // it counts in axes of the tables
+    }
+  }
+  return Status(std::move(named));
+}
+
 // Tensors of which the source has some parts and lacks others.
 class PartlyMissing {
  public:
@@ -91,7 +124,7 @@ Result<ModelView> ViewInForm(const ModelSource& model, const std::string& naming
   ModelView view;
   Result<layout::ResolvedLayout> resolved =
       layout::Resolve(*model.family, naming, model.layout_config(), choices);
-  if (!resolved.ok()) return NameTogether(resolved.status());
+  if (!resolved.ok()) return NameTogether(InWordsOfSource(model, resolved.status()));
   view.layout = *std::move(resolved);
   CKPT_ASSIGN_OR_RETURN(layout::Composition composition,
                         layout::Compose(model.match.layout, view.layout));
@@ -167,6 +200,12 @@ ModelView ViewAsStored(const ModelSource& model) {
 Result<ModelView> ViewModel(const ModelSource& model, const std::string& naming,
                             const layout::Choices& choices, MixedDtypes mixed) {
   Result<ModelView> view = ViewInForm(model, naming, choices, mixed);
+  if (!view.ok() && view.status().kind() == ErrorKind::kCoverage) {
+    return std::move(view)
+        .status()
+        .File(model.checkpoint->path.string())
+        .Hint(model.is_family_guessed ? kSayTheFamily : std::string_view());
+  }
   if (view.ok() || view.status().kind() != ErrorKind::kMissing) return view;
   return std::move(view).status().Hint(HintAtOtherForm(model, naming, choices, mixed));
 }

@@ -32,6 +32,7 @@ constexpr std::array<DTypeInfo, kNumDTypes> kInfo = {{
     {"float8_e8m0fnu", 1, 1},
     {"float4_e2m1fn_x2", 1, 1},
     {"complex32", 4, 2},
+    {"bcomplex32", 4, 2},
     {"complex64", 8, 4},
     {"complex128", 16, 8},
 }};

@@ -30,6 +30,7 @@ enum class DType : std::uint8_t {
   kFloat8E8m0fnu,
   kFloat4E2m1fnX2,  // two 4-bit values in a byte; shapes count bytes, as in torch
   kComplex32,
+  kBcomplex32,  // two of bfloat16
   kComplex64,
   kComplex128,
 };

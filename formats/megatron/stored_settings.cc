@@ -39,7 +39,8 @@ Status CheckFlags(const StoredSettings& stored) {
     refused.Add(Error(ErrorKind::kUnsupported, flag.otherwise)
                     .Tensor(stored.Where(flag.name))
                     .Expected(say(flag.value))
-                    .Actual(say(value)));
+                    .Actual(say(value))
+                    .Hint(kTakeWeightsAlone));
   }
   return refused;
 }
@@ -85,6 +86,26 @@ constexpr std::array<EarlierName, 7> kEarlierNames = {
      {"decay_steps", "lr_decay_steps", &ReadInto<&RunSchedule::lr_decay_steps>},
      {"decay_style", "lr_decay_style", &ReadInto<&RunSchedule::lr_decay_style>},
      {"num_iters", "num_steps", &ReadInto<&RunSchedule::num_steps>}}};
+
+// What Megatron's schedules store in every version. Others have come later: without them the weight
+// decay is constant.
+constexpr std::array<std::string_view, 6> kInEverySchedule = {
+    "max_lr", "min_lr", "lr_warmup_steps", "lr_decay_steps", "lr_decay_style", "num_steps"};
+
+// `said`: the settings that were found, under their names of today.
+Status CheckIsWhole(const StoredSettings& stored, const SettingNames& said) {
+  const auto is_said = [&](std::string_view name) {
+    return said.contains(fmt::format("{}{}", kOfSchedule, name));
+  };
+  if (std::ranges::none_of(kInEverySchedule, is_said)) return OkStatus();
+  for (const std::string_view name : kInEverySchedule) {
+    if (is_said(name)) continue;
+    return Error(ErrorKind::kMissing, "the schedule lacks a setting that Megatron always stores")
+        .Tensor(stored.Where(name))
+        .Hint(kTakeWeightsAlone);
+  }
+  return OkStatus();
+}
 
 // Both a member of torch's groups and an argument of Megatron.
 constexpr std::string_view kDecoupledDecay = "decoupled_weight_decay";
@@ -281,6 +302,7 @@ Status ReadSchedule(const StoredSettings& stored, StoredRun& into) {
   ReadEach read = {stored, kOfSchedule, into.said};
   VisitSchedule(schedule, read);
   CKPT_RETURN_IF_ERROR(std::move(read.status));
+  CKPT_RETURN_IF_ERROR(CheckIsWhole(stored, into.said));
   VisitSchedule(std::as_const(schedule), NameEach{known});
   for (const std::string& name : stored.Names()) {
     if (!known.contains(name)) into.unread.push_back({stored.Where(name), 0});

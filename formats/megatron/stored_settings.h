@@ -99,7 +99,8 @@ Status ReadGroup(const StoredSettings& stored, ParamGroup& group, StoredRun& int
 // What Megatron adds to a group, alone.
 Status ReadAddedSettings(const StoredSettings& stored, ParamGroup& group, SettingNames& said);
 
-// Under the names of any version of Megatron. What else it has is noted in `into.unread`.
+// Under the names of any version of Megatron. What else it has is noted in `into.unread`. Errors:
+// kMissing (it has some of the settings that Megatron always stores, and not others).
 Status ReadSchedule(const StoredSettings& stored, StoredRun& into);
 
 // Where the checkpoint stores no schedule: the rate and the decay stay what the groups say.

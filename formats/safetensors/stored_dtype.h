@@ -49,7 +49,7 @@ inline constexpr int kNumStoredDTypes = static_cast<int>(StoredDType::kU64) + 1;
 
 // Nothing for the six-bit types, which torch lacks.
 [[nodiscard]] std::optional<DType> ToDType(StoredDType dtype);
-// Nothing for the types that the format cannot hold: complex32, complex128.
+// Nothing for the types that the format cannot hold: complex32, bcomplex32, complex128.
 [[nodiscard]] std::optional<StoredDType> FromDType(DType dtype);
 
 // A header's shape as torch counts it, and back: `F4` headers count four-bit elements, torch bytes

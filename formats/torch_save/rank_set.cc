@@ -21,16 +21,19 @@ bool AreProvedEqual(const RebuiltTensor& a, const RebuiltTensor& b) {
          x.byte_swapped == y.byte_swapped && x.negated == y.negated && x.conjugated == y.conjugated;
 }
 
-// Where a part's elements lie in its file: in its storage, which may hold much more.
+// Where a part's elements lie in its file, from the first to the last: other parts' elements may be
+// between them.
 struct PartExtent {
   std::uint64_t offset_bytes = 0;
   std::uint64_t size_bytes = 0;
 };
 PartExtent ExtentOf(const RebuiltTensor& part) {
-  if (part.array.strides == ContiguousStrides(part.shape)) {
-    return {.offset_bytes = part.array.offset_bytes, .size_bytes = part.SizeBytes()};
+  std::uint64_t last_elem = 0;
+  for (std::size_t d = 0; d < part.shape.size(); ++d) {
+    last_elem += static_cast<std::uint64_t>((part.shape[d] - 1) * part.array.strides[d]);
   }
-  return {.offset_bytes = part.storage->offset_bytes, .size_bytes = part.storage->size_bytes};
+  return {.offset_bytes = part.array.offset_bytes,
+          .size_bytes = (last_elem + 1) * ElementBytes(part.array.dtype)};
 }
 
 }  // namespace

@@ -147,14 +147,17 @@ class Tools:
             of_runs = form.of_runs if last and form.of_runs and self.holds(source, "exp_avg") else ()
             report = self.run("ckpt-convert", verb, *options, *of_runs, *assets, source, target)
             assert report["digest"]["source"] == report["digest"]["target"], f"{source} as {form.name}"
-            for said in (report["source"], report["target"]):
-                summary = self.about("summary", said["path"])
-                counted = [(figures["tensors"], figures["bytes"]) for figures in (said, summary)]
-                # A source's buffers are read as the parameters that lie in them.
-                has_buffers = counted[0] != counted[1] and said is report["source"] and self.holds(source, ".bucket_idx_")
-                assert counted[0] == counted[1] or has_buffers, f"{source} as {form.name}: {counted}"
             source = target
         return source, report
+
+    def check_counts(self, report):
+        """The report of a conversion counts what ckpt-inspect counts."""
+        for said in (report["source"], report["target"]):
+            summary = self.about("summary", said["path"])
+            counted = [(figures["tensors"], figures["bytes"]) for figures in (said, summary)]
+            # A source's buffers are read as the parameters that lie in them.
+            has_buffers = counted[0] != counted[1] and said is report["source"] and self.holds(said["path"], ".bucket_idx_")
+            assert counted[0] == counted[1] or has_buffers, f"{said['path']}: {counted}"
 
     def about(self, command, path):
         """What ckpt-inspect says of a checkpoint, asked once."""
@@ -200,6 +203,7 @@ def measure(tools, model, source, scratch, forms):
         with tempfile.TemporaryDirectory(dir=scratch) as there, tempfile.TemporaryDirectory(dir=scratch) as here:
             try:
                 target, report = tools.convert(second, path, pathlib.Path(there), model)
+                tools.check_counts(report)
                 back, _ = tools.convert(first, target, pathlib.Path(here), model)
             except Refused as refusal:
                 return f"no: {refusal}", collections.Counter()

@@ -108,10 +108,12 @@ std::vector<std::string> WrongKernels(const std::vector<SourceFile>& files) {
   return wrong;
 }
 
-// The name of a kind of scaled positions, which several families use.
-std::string WithoutRopeTypes(std::string code) {
-  static const std::regex kRopeType("llama3(?![0-9.])");
-  return std::regex_replace(code, kRopeType, "******");
+// Names of other software that several families use: of a kind of scaled positions, and of the
+// class of Megatron-Bridge that has members for another kind.
+std::string WithoutForeignNames(std::string code) {
+  static const std::regex kForeign(
+      R"(llama3(?![0-9.])|megatron\.bridge\.models\.gpt_oss\.gpt_oss_provider\.gptossprovider)");
+  return std::regex_replace(code, kForeign, "******");
 }
 
 // Lines of a table without what stands behind a #.
@@ -158,7 +160,7 @@ std::vector<std::string> ModelNames(const std::vector<SourceFile>& files) {
   for (const SourceFile& file : files) {
     std::string code = WithoutComments(file.text);
     std::ranges::transform(code, code.begin(), [](unsigned char c) { return std::tolower(c); });
-    code = WithoutRopeTypes(std::move(code));
+    code = WithoutForeignNames(std::move(code));
     for (const std::string& name : names) {
       const std::size_t at = code.find(name);
       if (at == std::string::npos) continue;

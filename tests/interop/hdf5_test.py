@@ -16,7 +16,7 @@ FORMS = {"contiguous": (), "linked": ("--link",), "zstd": ("--compress", "zstd:5
 CASES = ("dcp/dtypes", "dcp/shapes", "dcp/many_keys", "dcp/fsdp2_tp", "dcp/mesh_2d", "dcp/sharded_tensor", "dcp/pt_nested")
 NUMPY = {"bool": "b1", "float16": "f2", "float32": "f4", "float64": "f8", "int8": "i1", "int16": "i2", "int32": "i4", "int64": "i8",
          "uint8": "u1", "uint16": "u2", "uint32": "u4", "uint64": "u8", "complex64": "c8", "complex128": "c16"}
-OTHERS = {"bfloat16": "u2", "complex32": "u4"}  # and float8, float4: u1
+OTHERS = {"bfloat16": "u2", "complex32": "u4", "bcomplex32": "u4"}  # and float8, float4: u1
 
 
 def h5py_reads(path, cwd=None):

@@ -1,4 +1,7 @@
 """Real Megatron-Bridge takes our trees: it makes its classes of run_config.yaml, builds the model and loads it. And we take what it writes."""
+import json
+import shutil
+
 import pytest
 import torch
 
@@ -8,7 +11,10 @@ import tools
 from megatron_core_test import live_tensors
 from megatron_keys_test import load_tensors
 
-MODELS = [c for c in golden.models() if c.name in ("llama-untied-bf16", "qwen3-tied-bf16", "qwen3moe-mixed-bf16", "qwen3moe-norm-bf16")]
+MODELS = [c for c in golden.models() if c.name in ("llama-untied-bf16", "qwen3-tied-bf16", "qwen3moe-mixed-bf16", "qwen3moe-norm-bf16",
+                                                   "gptoss-square-bf16")]
+DENSE = [c for c in MODELS if c.name == "qwen3-tied-bf16"]
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
 RUNS = [c for c in golden.cases("fsdp_dtensor") if c.name in ("dense_tied_fsdp4", "moe_ep2_fsdp4")]
 
 
@@ -31,6 +37,29 @@ def test_builds_and_loads_a_model(case, tmp_path):
         padded = torch.zeros_like(got[key])
         padded[:value.shape[0]] = value
         assert torch.equal(got[key], padded), key
+
+
+@pytest.mark.parametrize("case", DENSE, ids=golden.name)
+def test_builds_a_model_of_another_family_with_yarn(case, tmp_path):
+    """Its only class with yarn has the defaults of gpt-oss: none of them may be left."""
+    hf, ours, again, live = (tmp_path / name for name in ("hf", "ours", "again", "live.pt"))
+    shutil.copytree(case / "ckpt", hf)
+    (hf / "config.json").write_text(json.dumps(golden.config(case) | {"rope_scaling": None, "rope_parameters": YARN}))
+    options = ("--transformer-impl", "local", "--tree", "megatron-bridge")
+    tools.convert("hf-to-torch-dist", hf, ours, *options)
+    done = bridge("read", ours, live)
+    assert done["classes"]["model"] == "GPTOSSProvider"
+    got = torch.load(live)
+    for key, value in live_tensors(case, "0.16.1").items():
+        assert torch.equal(got[key][:value.shape[0]], value), key
+    model = done["run_config"]["model"]
+    assert model["yarn_rotary_scaling_factor"] == 4.0 and model["yarn_original_max_position_embeddings"] == 32
+    assert model["window_size"] is None and model["softmax_type"] == "vanilla" and not model["moe_permute_fusion"]
+    # What it writes itself of this class is read, and says the same model.
+    bridge("rewrite", ours, "-")
+    tools.convert("convert", ours / "release", again, "--to", "torch_dist", *options)
+    back = bridge("read", again, "-")["run_config"]["model"]
+    assert {name: back[name] for name in model} == model
 
 
 @pytest.mark.parametrize("case", RUNS, ids=golden.name)

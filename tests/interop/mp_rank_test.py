@@ -38,14 +38,19 @@ def published(tmp_path_factory):
     return get
 
 
-def saved_by_ranks(folder, sizes, out):
-    return tools.megatron("0.16.1", "mp_rank_save.py", folder / "core" / "release", out, sizes, "--sequential")
+def saved_by_ranks(folder, sizes, out, experts="--sequential"):
+    return tools.megatron("0.16.1", "mp_rank_save.py", folder / "core" / "release", out, sizes, experts)
 
 
-@pytest.mark.parametrize("name,sizes", CASES, ids=lambda value: value)
-def test_the_ranks_files_are_the_model(name, sizes, published, tmp_path):
+# Grouped: the weights of all experts of a rank are one array.
+GROUPED = ["1,1,1,1", "1,1,1,2", "2,1,1,1", "2,1,1,2", "1,2,1,2"]
+
+
+@pytest.mark.parametrize("name,sizes,experts", [(*case, "--sequential") for case in CASES] + [("moe", sizes, "--grouped") for sizes in GROUPED],
+                         ids=lambda value: value)
+def test_the_ranks_files_are_the_model(name, sizes, experts, published, tmp_path):
     folder = published(name)
-    saved = saved_by_ranks(folder, sizes, tmp_path / "run")
+    saved = saved_by_ranks(folder, sizes, tmp_path / "run", experts)
     tensor, pipeline, _, expert = map(int, sizes.split(","))
     assert len(saved["files"]) == tensor * pipeline * expert
     summary = tools.inspect("summary", tmp_path / "run")
@@ -77,6 +82,20 @@ def test_what_ranks_do_not_share_is_found(published, tmp_path):
     code, document, _ = tools.run("ckpt-inspect", "digest", tmp_path / "run", "--json")
     assert code in (1, 3)
     assert {(error["kind"], error["tensor"]) for error in document["errors"]} == {("checksum", "model.decoder.final_layernorm.weight")}
+
+
+def test_equal_experts_of_two_ranks_are_all_kept(published, tmp_path):
+    """As after upcycling: that ranks hold equal numbers does not make them copies."""
+    saved_by_ranks(published("moe"), "1,1,1,2", tmp_path / "run", "--grouped")
+    paths = [tmp_path / f"run/iter_0000007/mp_rank_00_{rank:03}/model_optim_rng.pt" for rank in range(2)]
+    first, second = (torch.load(path, weights_only=False) for path in paths)
+    second["model"] |= {key: value.clone() for key, value in first["model"].items() if ".mlp.experts.weight" in key}
+    torch.save(second, paths[1])
+    assert tools.inspect("verify", tmp_path / "run")["ok"]
+    digests = tools.digests(tmp_path / "run")
+    for layer in range(SHAPE["num_hidden_layers"]):
+        fc1, fc2 = ([digests[f"model.decoder.layers.{layer}.mlp.experts.linear_fc{i}.weight{e}"] for e in range(4)] for i in (1, 2))
+        assert fc1[:2] == fc1[2:] and fc2[:2] == fc2[2:]
 
 
 def test_a_missing_rank_is_named(published, tmp_path):

@@ -1,8 +1,12 @@
-"""`ckpt-train check`: the trainer equals live Transformers on models of other sizes than the goldens."""
+"""`ckpt-train check`: the trainer equals live Transformers on models of other sizes than the goldens. Numbers that it would round are refused."""
+import json
+
 import pytest
 import safetensors.torch
 import torch
+import torch.distributed.checkpoint as dcp
 import transformers
+from torch.distributed.checkpoint.state_dict import get_state_dict
 
 import tools
 
@@ -139,3 +143,35 @@ def test_a_wrong_loss_is_found(tmp_path):
     tensors["loss"] = tensors["loss"] * 1.001
     safetensors.torch.save_file({k: t.contiguous() for k, t in tensors.items()}, tmp_path / "reference.safetensors")
     assert check(tmp_path)[0] == 1
+
+
+def test_a_run_in_float64_does_not_go_on_rounded(tmp_path):
+    torch.manual_seed(5)
+    config = transformers.LlamaConfig(**common())
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64, attn_implementation="eager")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    tokens = torch.randint(0, config.vocab_size, (BATCH, SEQ))
+    model(input_ids=tokens, labels=tokens).loss.backward()
+    optimizer.step()
+    weights, moments = get_state_dict(model, optimizer)
+    dcp.save({"model": weights, "optim": moments}, checkpoint_id=tmp_path / "run", no_dist=True)
+    config.save_pretrained(tmp_path / "run")
+    with torch.no_grad():
+        loss = model(input_ids=tokens, labels=tokens).loss.item()
+
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps({"input_ids": row, "loss_mask": [1] * SEQ}) + "\n" for row in tokens.tolist()))
+    metrics = tmp_path / "metrics.jsonl"
+
+    def train(*settings):
+        settings = [f"data_path={tmp_path / 'data.jsonl'}", f"seq_length={SEQ - 1}", f"global_batch_size={BATCH}", "packing=false", "shuffle=false",
+                    f"metrics={metrics}", *settings]
+        code, _, stderr = tools.run("ckpt-train", "train", "--load", tmp_path / "run", "--save", tmp_path / "saved",
+                                    *(word for setting in settings for word in ("--set", setting)))
+        return code, stderr
+
+    code, said = train("restart_data=true", "train_iters=2")
+    assert code != 0 and "expected float32, found float64" in said and "finetune=true" in said, said
+    assert not (tmp_path / "saved").exists()
+    code, said = train("finetune=true", "train_iters=1")
+    assert code == 0 and "rounded to the trainer's float32" in said, said
+    assert json.loads(metrics.read_text().splitlines()[0])["loss"] == pytest.approx(loss, rel=1e-6)

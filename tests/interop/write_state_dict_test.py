@@ -10,7 +10,7 @@ IN_TORCH_2_4 = {"bfloat16", "bool", "complex128", "complex32", "complex64", "flo
                 "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "int16", "int32", "int64", "int8", "uint8"}
 # What each torch can save through DCP (golden cases dcp/dtypes_t24 and dcp/dtypes).
 DTYPES = {"2.4.1": IN_TORCH_2_4,
-          "2.15.0": IN_TORCH_2_4 | {"float4_e2m1fn_x2", "float8_e8m0fnu", "uint16", "uint32", "uint64"}}
+          "2.15.0": IN_TORCH_2_4 | {"bcomplex32", "float4_e2m1fn_x2", "float8_e8m0fnu", "uint16", "uint32", "uint64"}}
 
 
 @pytest.mark.parametrize("torch_version", sorted(DTYPES))

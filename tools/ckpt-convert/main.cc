@@ -106,9 +106,8 @@ void AddNamingChoices(CLI::App& app, const ConvertVerb& verb, Words& words) {
   }
   for (const NamingChoice* choice : asked) {
     const std::string name(choice->name);
-    app.add_option(OptionOf(name), words.choices[name], purpose_of[name])
-        ->check(CLI::IsMember(values_of[name]))
-        ->option_text(fmt::format("{}", fmt::join(values_of[name], "|")));
+    TakeOneOf(app.add_option(OptionOf(name), words.choices[name], purpose_of[name]),
+              values_of[name]);
   }
 }
 
@@ -117,10 +116,9 @@ void AddFormOption(CLI::App& app, const FormatOption& option, Words& words) {
   const auto [form, is_new] = words.forms.try_emplace(std::string(option.name));
   if (!is_new) return;
   const std::vector<std::string> values(option.values.begin(), option.values.end());
-  app.add_option("--" + form->first, form->second,
-                 fmt::format("{} [{}]", option.purpose, values.front()))
-      ->check(CLI::IsMember(values))
-      ->option_text(fmt::format("{}", fmt::join(values, "|")));
+  TakeOneOf(app.add_option("--" + form->first, form->second,
+                           fmt::format("{} [{}]", option.purpose, values.front())),
+            values);
 }
 
 void AddValueOptions(CLI::App& app, ConvertCommand& command, Words& words) {
@@ -168,9 +166,9 @@ void AddTargetOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
   if (container == nullptr) {
     std::vector<std::string> names;
     for (const Format* format : WrittenFormats()) names.emplace_back(format->name);
-    app.add_option("--to", words.to, "Format of the target [the one that the source was made from]")
-        ->check(CLI::IsMember(names))
-        ->option_text(fmt::format("{}", fmt::join(names, "|")));
+    TakeOneOf(app.add_option("--to", words.to,
+                             "Format of the target [the one that the source was made from]"),
+              names);
   }
   if (container != nullptr && container->can_link) {
     app.add_flag("--link", command.options.link,
@@ -201,9 +199,8 @@ void AddSourceOptions(CLI::App& app, const ConvertVerb& verb, ConvertCommand& co
   if (verb.from.empty() && verb.to.empty()) {
     std::vector<std::string> names = {std::string(kAnyFormat)};
     names.insert(names.end(), FormatNames().begin(), FormatNames().end());
-    app.add_option("--from", words.from, "Format of the source [auto: as it shows]")
-        ->check(CLI::IsMember(names))
-        ->option_text(fmt::format("{}", fmt::join(names, "|")));
+    TakeOneOf(app.add_option("--from", words.from, "Format of the source [auto: as it shows]"),
+              names);
   }
   app.add_option("--hf-assets", words.hf_assets,
                  "Directory with config.json and tokenizer, if the source has none")

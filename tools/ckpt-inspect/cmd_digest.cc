@@ -101,14 +101,16 @@ Result<ExitCode> RunDigest(const ListedCheckpoint& checkpoint, const DigestOptio
                            Streams& streams) {
   std::vector<TensorDigest> digests;
   std::optional<std::uint64_t> left_out;
+  std::vector<Problem> problems = checkpoint.problems;
+  std::vector<Problem> warnings;
   {
     const auto progress = cli::MakeProgress(options.common, streams);
     if (options.as.empty()) {
       CKPT_ASSIGN_OR_RETURN(digests, DigestStored(*checkpoint.source, options, *progress));
     } else {
-      CKPT_ASSIGN_OR_RETURN(
-          ModelDigests model,
-          DigestModelAs(checkpoint, options.as, options.algorithm, options.common, *progress));
+      CKPT_ASSIGN_OR_RETURN(ModelDigests model,
+                            DigestModelAs(checkpoint, options.as, options.assets, options.algorithm,
+                                          options.common, *progress));
       std::vector<std::string> keys;
       for (const TensorDigest& digest : model.tensors) keys.push_back(digest.key);
       std::erase_if(model.tensors, [&](const TensorDigest& digest) {
@@ -119,13 +121,17 @@ Result<ExitCode> RunDigest(const ListedCheckpoint& checkpoint, const DigestOptio
       }
       digests = std::move(model.tensors);
       left_out = model.left_out;
+      warnings = std::move(model.warnings);
     }
+  }
+  for (Problem& warning : warnings) {
+    if (!options.common.json && !options.common.quiet) cli::PrintProblem(warning, streams);
+    problems.push_back(std::move(warning));
   }
   if (digests.empty()) return NothingToDigest(checkpoint);
   const std::string combined = CombineDigests(digests, options.algorithm);
-  options.common.json
-      ? PrintJson(digests, combined, left_out, options.algorithm, checkpoint.problems, streams)
-      : PrintText(digests, combined, left_out, streams);
+  options.common.json ? PrintJson(digests, combined, left_out, options.algorithm, problems, streams)
+                      : PrintText(digests, combined, left_out, streams);
   return ExitCode::kDone;
 }
 

@@ -59,7 +59,8 @@ struct DigestOptions {
   CommonOptions common;
   HashAlgorithm algorithm = HashAlgorithm::kXxh3;
   std::string match;
-  std::string as;  // the word of a KnownNaming; empty: as stored
+  std::string as = {};  // the word of a KnownNaming; empty: as stored
+  Path assets = {};     // of `as`: as in OpenModelOptions
 };
 
 struct DiffOptions {

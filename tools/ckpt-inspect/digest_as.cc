@@ -11,11 +11,13 @@
 namespace ckpt::inspect {
 
 Result<ModelDigests> DigestModelAs(const OpenedCheckpoint& checkpoint, const std::string& layout,
-                                   HashAlgorithm algorithm, const cli::CommonOptions& options,
-                                   ProgressSink& progress) {
+                                   const Path& assets, HashAlgorithm algorithm,
+                                   const cli::CommonOptions& options, ProgressSink& progress) {
   // The caller owns the checkpoint; the model only refers to it.
   const std::shared_ptr<const OpenedCheckpoint> borrowed(std::shared_ptr<void>(), &checkpoint);
-  CKPT_ASSIGN_OR_RETURN(const ModelSource model, UnderstandModel(PosixStorage(), borrowed, {}));
+  OpenModelOptions open;
+  open.assets = assets;
+  CKPT_ASSIGN_OR_RETURN(const ModelSource model, UnderstandModel(PosixStorage(), borrowed, open));
   CKPT_ASSIGN_OR_RETURN(
       ModelDigest digest,
       DigestModel(model, {.as = layout,
@@ -23,7 +25,9 @@ Result<ModelDigests> DigestModelAs(const OpenedCheckpoint& checkpoint, const std
                           .memory_budget_bytes = options.memory_budget,
                           .threads = options.threads == 0 ? DefaultThreads() : options.threads,
                           .progress = &progress}));
-  return ModelDigests{.tensors = std::move(digest.tensors), .left_out = digest.left_out};
+  return ModelDigests{.tensors = std::move(digest.tensors),
+                      .left_out = digest.left_out,
+                      .warnings = std::move(digest.warnings)};
 }
 
 }  // namespace ckpt::inspect

@@ -9,6 +9,7 @@
 #include "core/base/hash.h"
 #include "core/checkpoint/digest.h"
 #include "core/exec/progress.h"
+#include "core/io/path.h"
 #include "formats/registry/registry.h"
 #include "tools/cli/command_line.h"
 
@@ -17,16 +18,17 @@ namespace ckpt::inspect {
 struct ModelDigests {
   std::vector<TensorDigest> tensors;
   std::uint64_t left_out = 0;  // entries of the checkpoint that have no place in the layout
+  std::vector<Problem> warnings;
 };
 
 // The model's weights only, in the stored dtype, with the names and shapes of `layout`, the
-// word of a KnownNaming.
+// word of a KnownNaming. `assets`: as in OpenModelOptions.
 //
 // Errors: kUsage (no such layout), kUnsupported (no table for this model), and those of a
 // conversion to it.
 Result<ModelDigests> DigestModelAs(const OpenedCheckpoint& checkpoint, const std::string& layout,
-                                   HashAlgorithm algorithm, const cli::CommonOptions& options,
-                                   ProgressSink& progress);
+                                   const Path& assets, HashAlgorithm algorithm,
+                                   const cli::CommonOptions& options, ProgressSink& progress);
 
 }  // namespace ckpt::inspect
 

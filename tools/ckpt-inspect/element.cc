@@ -85,6 +85,7 @@ long double DecodeReal(DType dtype, const std::byte* at) {
     case DType::kComplex32:
       return FromFp16Bits(LoadLe<std::uint16_t>(at));
     case DType::kBfloat16:
+    case DType::kBcomplex32:
       return FromBf16Bits(LoadLe<std::uint16_t>(at));
     case DType::kFloat32:
     case DType::kComplex64:
@@ -107,7 +108,8 @@ long double DecodeReal(DType dtype, const std::byte* at) {
 }  // namespace
 
 bool IsReal(DType dtype) {
-  return dtype != DType::kComplex32 && dtype != DType::kComplex64 && dtype != DType::kComplex128;
+  return dtype != DType::kComplex32 && dtype != DType::kBcomplex32 && dtype != DType::kComplex64 &&
+         dtype != DType::kComplex128;
 }
 
 ElementParts DecodeElement(DType dtype, const std::byte* at) {

@@ -29,6 +29,7 @@
 namespace ckpt::inspect {
 namespace {
 
+constexpr std::array kAlgorithms = {HashAlgorithm::kXxh3, HashAlgorithm::kSha256};
 constexpr std::size_t kMaxTalk = 20;  // findings that other verbs print; `verify` lists all
 
 // With a tolerance that is no number, or no end, everything would be equal or nothing.
@@ -80,6 +81,7 @@ class CommandLine {
   RepairOptions repair_;
   std::string repair_target_;
   DigestOptions digest_;
+  std::string digest_assets_;
   PlanOptions plan_;
   std::string plan_assets_;
   HtmlOptions html_;
@@ -220,20 +222,26 @@ void CommandLine::AddDigest() {
   CLI::App& verb = AddVerb("digest", "Hashes of the logical tensors, whatever their layout on disk",
                            examples, [this](const ListedCheckpoint& checkpoint, Streams& streams) {
                              digest_.common = common_;
+                             digest_.assets = digest_assets_;
                              return RunDigest(checkpoint, digest_, streams);
                            });
-  const std::map<std::string, HashAlgorithm> algorithms = {{"xxh3", HashAlgorithm::kXxh3},
-                                                           {"sha256", HashAlgorithm::kSha256}};
-  verb.add_option("--algorithm", digest_.algorithm, "Hash; xxh3 has 128 bits [xxh3]")
-      ->transform(CLI::Transformer(algorithms))
-      ->option_text("xxh3|sha256");
+  std::vector<std::string> algorithms;
+  for (const HashAlgorithm algorithm : kAlgorithms) algorithms.emplace_back(HashName(algorithm));
+  const auto choose = [this](const std::string& word) {
+    digest_.algorithm = *std::ranges::find(kAlgorithms, word, HashName);
+  };
+  cli::TakeOneOf(verb.add_option_function<std::string>("--algorithm", choose,
+                                                       "Hash; xxh3 has 128 bits [xxh3]"),
+                 algorithms);
   verb.add_option("--match", digest_.match, "Only keys that match this pattern")
       ->option_text("GLOB");
   std::vector<std::string> words;
   for (const KnownNaming& naming : KnownNamings()) words.emplace_back(naming.word);
-  verb.add_option("--as", digest_.as, "The model under another naming")
-      ->check(CLI::IsMember(words))
-      ->option_text(fmt::format("{}", fmt::join(words, "|")));
+  cli::TakeOneOf(verb.add_option("--as", digest_.as, "The model under another naming"), words);
+  verb.add_option("--hf-assets", digest_assets_,
+                  "Directory with config.json, if the checkpoint has none")
+      ->needs("--as")
+      ->option_text("DIR");
   cli::AddReadingOptions(verb, common_);
 }
 

@@ -52,9 +52,7 @@ void AddRunOptions(CLI::App& app, RunOptions& run, bool& print_config) {
 void AddDeviceOption(CLI::App& app, std::string& device, const std::string& what) {
   std::vector<std::string> names = {std::string(trainer::kAnyBackend)};
   for (const std::string_view name : trainer::BackendNames()) names.emplace_back(name);
-  app.add_option("--device", device, what)
-      ->check(CLI::IsMember(names))
-      ->option_text(fmt::format("{}", fmt::join(names, "|")));
+  cli::TakeOneOf(app.add_option("--device", device, what), names);
 }
 
 void AddDeviceOption(CLI::App& app, RunOptions& run) {

@@ -17,6 +17,10 @@
 namespace ckpt::cli {
 namespace {
 
+// How the error of TakeOneOf begins, behind the option's name; then comes the value. CLI11 hands on
+// nothing but text.
+constexpr std::string_view kNotAValue = "not a value: ";
+
 std::vector<std::string> VerbsOf(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
@@ -121,6 +125,19 @@ Status UnknownOption(const CLI::App& app, const std::string& name) {
                           : "it is an option of " + NameSome(verbs));
 }
 
+// A value that TakeOneOf refused; nothing for any other error.
+std::optional<Status> UnknownValue(const CLI::App& verb, std::string_view error) {
+  for (const CLI::Option* option : verb.get_options()) {
+    const std::string name = option->get_name();
+    const std::string begin = fmt::format("{}: {}", name, kNotAValue);
+    if (!error.starts_with(begin)) continue;
+    return Error(ErrorKind::kUsage, "unknown value of " + name)
+        .Expected(fmt::format("one of {}", fmt::join(ChoicesOf(*option), ", ")))
+        .Actual(error.substr(begin.size()));
+  }
+  return std::nullopt;
+}
+
 Status UsageError(const CLI::App& app, const std::vector<std::string>& args, bool verb_was_given,
                   const CLI::ParseError& error) {
   const std::vector<std::string> verbs = VerbsOf(app);
@@ -132,7 +149,10 @@ Status UsageError(const CLI::App& app, const std::vector<std::string>& args, boo
     return Error(ErrorKind::kUsage, fmt::format("a verb is missing: {}", fmt::join(verbs, ", ")));
   }
   const std::vector<std::string> extras = app.remaining(true);
-  if (extras.empty()) return Error(ErrorKind::kUsage, error.what());
+  if (extras.empty()) {
+    std::optional<Status> unknown = UnknownValue(SelectedVerb(app), error.what());
+    return unknown ? *std::move(unknown) : Error(ErrorKind::kUsage, error.what());
+  }
   const auto option = std::find_if(extras.begin(), extras.end(),
                                    [](const std::string& arg) { return arg.starts_with('-'); });
   if (option != extras.end()) return UnknownOption(app, option->substr(0, option->find('=')));
@@ -202,6 +222,14 @@ CLI::Option* AddByteSize(CLI::App& app, const std::string& names, std::uint64_t&
         const Result<std::uint64_t> bytes = ParseByteSize(word);
         return bytes.ok() ? std::string() : bytes.status().first().message;
       });
+}
+
+CLI::Option* TakeOneOf(CLI::Option* option, const std::vector<std::string>& values) {
+  const auto refuse = [values](const std::string& word) {
+    const bool is_one = std::find(values.begin(), values.end(), word) != values.end();
+    return is_one ? std::string() : std::string(kNotAValue) + word;
+  };
+  return option->check(refuse)->option_text(fmt::format("{}", fmt::join(values, "|")));
 }
 
 void AddExamples(CLI::App& app, std::span<const std::string> commands) {

@@ -43,6 +43,8 @@ void AddReadingOptions(CLI::App& app, CommonOptions& options);
 // An option that takes "64MiB", "1GB" or plain bytes.
 CLI::Option* AddByteSize(CLI::App& app, const std::string& names, std::uint64_t& value,
                          const std::string& help);
+// Makes `option` take one of `values` alone, which the help and the error list.
+CLI::Option* TakeOneOf(CLI::Option* option, const std::vector<std::string>& values);
 // Examples at the end of a help page, one command per line.
 void AddExamples(CLI::App& app, std::span<const std::string> commands);
 

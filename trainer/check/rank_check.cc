@@ -54,8 +54,8 @@ Result<Computed> ComputeOnRank(const CheckInput& input, trainer::HostGroup& worl
                                             {.device = backend.device.get(),
                                              .ops = backend.ops.get(),
                                              .assigned_experts = input.assigned_experts}));
-  CKPT_RETURN_IF_ERROR(
-      ReadInitialWeights(input.model, input.budget_bytes, *trainer, world, input.progress));
+  CKPT_RETURN_IF_ERROR(ReadInitialWeights(input.model, input.budget_bytes, *trainer, world,
+                                          {.notice = {}, .progress = input.progress}));
 
   Computed computed;
   computed.vocab_size = input.config.model.vocab_size;

@@ -360,10 +360,10 @@ void Decoder::RunHead(BlockContext& context, const HeadParts<Tensor>& head,
     const Tensor labels = batch.labels.Rows(first, count);
     const Tensor dlogits = logits;  // overwrites them: they are the largest activation
     Linear(context, inputs, head.output, {}, logits);
-    context.ops.CrossEntropy(context.queue, logits, labels, config_.vocab_size,
-                             losses.Rows(first, count), lse.Rows(0, count));
-    context.ops.CrossEntropyBackward(context.queue, logits, labels, config_.vocab_size,
-                                     lse.Rows(0, count), token_weights.Rows(0, count), dlogits);
+    context.ops.CrossEntropy(context.queue, logits, labels, losses.Rows(first, count),
+                             lse.Rows(0, count));
+    context.ops.CrossEntropyBackward(context.queue, logits, labels, lse.Rows(0, count),
+                                     token_weights.Rows(0, count), dlogits);
     LinearBackward(context, dlogits, inputs, head.output, dnormed.Rows(first, count), doutput, {});
     doutput.write = GradWrite::kAdd;
   });
@@ -401,7 +401,7 @@ Status Decoder::Forward(ParamAccess& params, const MicroBatch& batch, const Tens
     const Tensor of_chunk = logits ? logits.Rows(first, count) : chunk_logits.Rows(0, count);
     Linear(context, normed.Rows(first, count), head.output, {}, of_chunk);
     context.ops.CrossEntropy(context.queue, of_chunk, batch.labels.Rows(first, count),
-                             config_.vocab_size, losses.Rows(first, count), lse.Rows(first, count));
+                             losses.Rows(first, count), lse.Rows(first, count));
   });
   return OkStatus();
 }

@@ -196,21 +196,19 @@ class ForwardingOps : public Ops {
             .bytes = Bytes(tokens, dy) + (dtable.adds() ? 2 * Bytes(dy) : WriteBytes(dtable))},
            [&] { target_.EmbeddingBackward(queue, tokens, dy, dtable); });
   }
-  void CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& labels, std::int64_t vocab,
-                    const Tensor& losses, const Tensor& lse) override {
+  void CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& labels, const Tensor& losses,
+                    const Tensor& lse) override {
     Around(queue, {.name = "CrossEntropy", .bytes = Bytes(logits, labels, losses, lse)},
-           [&] { target_.CrossEntropy(queue, logits, labels, vocab, losses, lse); });
+           [&] { target_.CrossEntropy(queue, logits, labels, losses, lse); });
   }
   void CrossEntropyBackward(Queue& queue, const Tensor& logits, const Tensor& labels,
-                            std::int64_t vocab, const Tensor& lse, const Tensor& token_weights,
+                            const Tensor& lse, const Tensor& token_weights,
                             const Tensor& dlogits) override {
-    Around(queue,
-           {.name = "CrossEntropyBackward",
-            .bytes = Bytes(logits, labels, lse, token_weights, dlogits)},
-           [&] {
-             target_.CrossEntropyBackward(queue, logits, labels, vocab, lse, token_weights,
-                                          dlogits);
-           });
+    Around(
+        queue,
+        {.name = "CrossEntropyBackward",
+         .bytes = Bytes(logits, labels, lse, token_weights, dlogits)},
+        [&] { target_.CrossEntropyBackward(queue, logits, labels, lse, token_weights, dlogits); });
   }
   void Router(Queue& queue, const RouterForm& form, const Tensor& logits, const Tensor& expert_bias,
               const Tensor& positions, const Tensor& scores, const Tensor& experts,

@@ -299,15 +299,14 @@ class Ops {
   // Rows of dtable for tokens that do not occur are 0.
   virtual void EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor& dy,
                                  const Gradient& dtable) = 0;
-  // losses [T] = lse - logit of the label; 0 where labels int32 [T] is negative. Columns of logits
-  // [T, V] from `vocab` on are padding and are ignored.
+  // lse [T] = log Σ exp of all columns of logits [T, V], those that pad the vocabulary included, as
+  // in Megatron. losses [T] = lse - logit of the label; 0 where labels int32 [T] is negative.
   virtual void CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& labels,
-                            std::int64_t vocab, const Tensor& losses, const Tensor& lse) = 0;
-  // dlogits = token_weights[t] · (softmax - onehot); 0 for ignored tokens and for padding. dlogits
-  // may be logits.
+                            const Tensor& losses, const Tensor& lse) = 0;
+  // dlogits = token_weights[t] · (softmax - onehot); 0 for ignored tokens. dlogits may be logits.
   virtual void CrossEntropyBackward(Queue& queue, const Tensor& logits, const Tensor& labels,
-                                    std::int64_t vocab, const Tensor& lse,
-                                    const Tensor& token_weights, const Tensor& dlogits) = 0;
+                                    const Tensor& lse, const Tensor& token_weights,
+                                    const Tensor& dlogits) = 0;
 
   // --- mixture of experts ------------------------------------------------------------------------
   // logits [T, E] (statistics' dtype) → scores [T, E], experts int32 [T, K] (best first; of equal

@@ -84,11 +84,10 @@ class IdleOps final : public Ops {
   void EmbeddingBackward(Queue& /*queue*/, const Tensor& /*tokens*/, const Tensor& /*dy*/,
                          const Gradient& /*dtable*/) override {}
   void CrossEntropy(Queue& /*queue*/, const Tensor& /*logits*/, const Tensor& /*labels*/,
-                    std::int64_t /*vocab*/, const Tensor& /*losses*/,
-                    const Tensor& /*lse*/) override {}
+                    const Tensor& /*losses*/, const Tensor& /*lse*/) override {}
   void CrossEntropyBackward(Queue& /*queue*/, const Tensor& /*logits*/, const Tensor& /*labels*/,
-                            std::int64_t /*vocab*/, const Tensor& /*lse*/,
-                            const Tensor& /*token_weights*/, const Tensor& /*dlogits*/) override {}
+                            const Tensor& /*lse*/, const Tensor& /*token_weights*/,
+                            const Tensor& /*dlogits*/) override {}
   void Router(Queue& /*queue*/, const RouterForm& /*form*/, const Tensor& /*logits*/,
               const Tensor& /*expert_bias*/, const Tensor& /*positions*/, const Tensor& /*scores*/,
               const Tensor& /*experts*/, const Tensor& /*weights*/) override {}

@@ -171,8 +171,9 @@ Result<std::optional<LoadedRun>> LoadRun(Storage& storage, const CheckpointSetti
     if (world.rank() == 0 && voice.notice) voice.notice(text);
   };
   const Load load = [&](const TrainingState& state) {
-    return settings.finetune ? LoadWeights(state.weights, kLoadBudgetBytes, trainer, voice.progress)
-                             : LoadState(state, trainer, &voice.progress);
+    if (!settings.finetune) return LoadState(state, trainer, &voice.progress);
+    return LoadWeights(state.weights, kLoadBudgetBytes, trainer,
+                       {.notice = tell, .progress = voice.progress});
   };
   CKPT_ASSIGN_OR_RETURN(const Found found,
                         LoadIntact(storage, settings, opened.state(), load, world, tell));

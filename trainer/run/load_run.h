@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "core/exec/progress.h"
 #include "core/io/storage.h"
 #include "core/layout/resolve.h"
 #include "trainer/comm/host_group.h"
@@ -27,12 +26,6 @@ struct LoadedRun {
   Path assets;                              // config.json and tokenizer; empty: there are none
   layout::Choices naming;                   // how its parameters are named
   int tensor_ranks = 1;                     // Megatron's
-};
-
-// Where a load reports what it does.
-struct LoadVoice {
-  Notice notice;           // on rank 0
-  ProgressSink& progress;  // of reading, on every rank
 };
 
 // Loads the newest valid checkpoint of `settings.load`: weights, optimizer and schedule; with

@@ -49,8 +49,8 @@ double RankSession::ideal_step_ms() const {
 Result<RunProgress> RankSession::Start() {
   if (input_.run.goes_on()) return GoOn();
   if (input_.init != nullptr) {
-    CKPT_RETURN_IF_ERROR(
-        ReadInitialWeights(*input_.init, input_.budget_bytes, *trainer_, world_, input_.progress));
+    CKPT_RETURN_IF_ERROR(ReadInitialWeights(*input_.init, input_.budget_bytes, *trainer_, world_,
+                                            {.notice = notice_, .progress = input_.progress}));
   } else {
     const auto start = std::chrono::steady_clock::now();
     CKPT_RETURN_IF_ERROR(trainer_->InitializeWeights());

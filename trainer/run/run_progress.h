@@ -22,6 +22,12 @@ struct RunProgress {
 // 0.8 s". May be empty.
 using Notice = std::function<void(const std::string& text)>;
 
+// Where a load reports what it does.
+struct LoadVoice {
+  Notice notice;           // on rank 0
+  ProgressSink& progress;  // of reading, on every rank
+};
+
 // Where a rank reports what it does. Both may be empty; only rank 0 uses them.
 struct RunVoice {
   Notice say;

@@ -103,6 +103,7 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
     if (padded != args.end() && !padded->second.is_null()) model.config.insert(*padded);
   } else if (!args.empty()) {
     CKPT_ASSIGN_OR_RETURN(model.config, ConfigFromMegatronArgs(args));
+    model.is_family_guessed = options.model_type.empty() && options.mapping.empty();
   } else if (!options.config.empty()) {
     model.config = options.config;
   } else {
@@ -111,7 +112,8 @@ Status ReadConfiguration(Storage& storage, const OpenModelOptions& options, Mode
         .Actual(fmt::format("a {} checkpoint alone", model.checkpoint->format->name))
         .Hint(
             "copy the model's config.json into the checkpoint's directory; ckpt-convert, "
-            "ckpt-inspect plan and diff also take it from another one, with --hf-assets DIR");
+            "ckpt-inspect digest, plan and diff also take it from another one, with --hf-assets "
+            "DIR");
   }
   DescribeForm(args, model.config);
   if (!options.model_type.empty()) model.config["model_type"] = options.model_type;

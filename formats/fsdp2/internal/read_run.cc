@@ -97,7 +97,18 @@ Status CheckWhole(const OptimizerState& state, std::string_view optimizer) {
     absent.Add(Error(ErrorKind::kMissing, "a trained weight has no moment of the optimizer")
                    .Tensor(fmt::format("{}{}{}.{}", optimizer, kState, parameter, field)));
   };
-  const bool is_sgd = state.moments.contains(std::string(kMomentOfSgd));
+  const auto of_sgd = state.moments.find(std::string(kMomentOfSgd));
+  const bool is_sgd = of_sgd != state.moments.end();
+  if (is_sgd && state.moments.size() > 1) {
+    const std::string& key = of_sgd->second.begin()->first;
+    const auto of_other = std::ranges::find_if(
+        state.moments, [](const auto& moment) { return moment.first != kMomentOfSgd; });
+    return Error(ErrorKind::kUnsupported, "parameters have optimizers of different kinds")
+        .Tensor(key)
+        .Expected("the same moments of all parameters")
+        .Actual(fmt::format("{} of some, {} of others", kMomentOfSgd, of_other->first))
+        .Hint(kTakeWeightsAlone);
+  }
   std::set<std::string> fields;
   for (const auto& [name, tensors] : state.moments) fields.insert(name);
   if (!is_sgd) fields.insert(kMomentsOfAdam.begin(), kMomentsOfAdam.end());
@@ -164,7 +175,8 @@ Result<std::optional<std::int64_t>> ReadSteps(const CheckpointSource& source,
     return Error(ErrorKind::kUnsupported, "parameters were updated unequally often")
         .Tensor(key)
         .Expected(fmt::format("{} updates", *updates))
-        .Actual(fmt::format("{}", own));
+        .Actual(fmt::format("{}", own))
+        .Hint(kTakeWeightsAlone);
   }
   return updates;
 }

@@ -62,6 +62,7 @@ class Assembler {
       CKPT_RETURN_IF_ERROR(AddGroup(main_.root, root, "", 0));
       PutAttributes();
     }
+    for (Problem& warning : file.TakeWarnings()) builder_.AddProblem(std::move(warning));
     CKPT_ASSIGN_OR_RETURN(result_.index, builder_.Build());
     return std::move(result_);
   }
@@ -83,11 +84,13 @@ class Assembler {
     CKPT_ASSIGN_OR_RETURN(std::vector<Link> links, ReadLinks(*main_.file, header));
     const Attribute* const count = FindAttribute(attributes.read, kLinksAttribute);
     const std::optional<std::int64_t> expected = count ? IntegerOf(*count) : std::nullopt;
-    if (!expected || std::cmp_greater_equal(links.size(), *expected)) return links;
+    // This program writes hard links alone.
+    const auto num_hard = std::ranges::count(links, LinkKind::kHard, &Link::kind);
+    if (!expected || num_hard >= *expected) return links;
     return Error(ErrorKind::kBadMetadata, "a group lacks links that were written to it")
         .File(path_)
         .Expected(fmt::format("{}, by its attribute {}", *expected, kLinksAttribute))
-        .Actual(std::to_string(links.size()))
+        .Actual(std::to_string(num_hard))
         .Hint("a program that removes some sets the attribute, or removes it");
   }
 
@@ -107,7 +110,12 @@ class Assembler {
     for (const Link& link : links) {
       const bool is_group = link.name == kTensorsGroup || link.name == kObjectsGroup;
       const bool is_origin = link.name == kOriginName;
-      if ((!is_group && !is_origin) || link.kind != LinkKind::kHard) {
+      if ((is_group || is_origin) && link.kind != LinkKind::kHard) {
+        return Error(ErrorKind::kBadMetadata, "a link that ckptkit writes is of another kind")
+            .File(path_)
+            .Tensor(link.name);
+      }
+      if (!is_group && !is_origin) {
         if (link.name == kChunksGroup) continue;
         builder_.AddProblem(Warning(ErrorKind::kUnsupported,
                                     "what is beside ckptkit's own groups is not read", path_,
@@ -181,9 +189,14 @@ class Assembler {
       return OkStatus();
     }
     CKPT_ASSIGN_OR_RETURN(const ObjectHeader header, ReadObjectHeader(*main_.file, link.at));
+    if (IsGroup(header)) return AddGroup(link.at, header, path, depth + 1);
+    const bool has_type = header.Find(MessageType::kDatatype) != nullptr;
+    const bool has_shape = header.Find(MessageType::kDataspace) != nullptr;
     const bool is_data_set = header.Find(MessageType::kLayout) != nullptr;
-    const bool is_type = !is_data_set && header.Find(MessageType::kDatatype) != nullptr;
-    if (!is_data_set && !is_type) return AddGroup(link.at, header, path, depth + 1);
+    const bool is_type = has_type && !has_shape && !is_data_set;
+    if (!is_data_set && !is_type) {
+      return Contain(main_.file->Bad(link.at, "an object is neither a group nor a data set"), path);
+    }
     if (!result_.is_ours) {
       keys_.insert(path);
       CKPT_RETURN_IF_ERROR(AddAttributes(header, path));
@@ -208,6 +221,11 @@ class Assembler {
     if (result_.is_ours) {
       CKPT_ASSIGN_OR_RETURN(attributes, ReadAttributes(file, header));
       CKPT_RETURN_IF_ERROR(TakeChecksum(file, attributes, set));
+      // By it a link that leads to another data set is found.
+      if (FindAttribute(attributes, kKeyAttribute) == nullptr) {
+        return Error(ErrorKind::kBadMetadata, "a data set lacks its attribute key")
+            .Hint("a program that adds a data set gives it the key of the tensor or object");
+      }
       CKPT_ASSIGN_OR_RETURN(key, OwnText(attributes, kKeyAttribute, path));
       // Neither the names of links nor texts have checksums: each proves the other.
       if (LinkNameOf(key) != path) {

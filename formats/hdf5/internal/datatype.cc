@@ -233,10 +233,13 @@ class Parser {
                                                  : DType::kComplex128;
   }
 
-  // Its padding may be of a version that is not known here: then what it is, nobody can say.
+  // Its padding or its characters may be of a version that is not known here: then what it is,
+  // nobody can say.
   static void ParseText(const Head& head, Datatype& type) {
+    constexpr std::uint32_t kUtf8 = 1;  // 0: ASCII
     const std::uint32_t padding = head.bits & 0x0f;
-    if (padding > static_cast<std::uint32_t>(TextEnd::kLastSpaces)) return;
+    const std::uint32_t characters = head.bits >> 4 & 0x0f;
+    if (padding > static_cast<std::uint32_t>(TextEnd::kLastSpaces) || characters > kUtf8) return;
     type.kind = TypeKind::kText;
     type.text_end = static_cast<TextEnd>(padding);
   }

@@ -1,6 +1,8 @@
 #include "formats/hdf5/internal/links.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -74,11 +76,30 @@ Result<std::uint64_t> ReadNewSuperblock(StructureFile& file, std::uint64_t& base
   return fields.U64();
 }
 
+// How many entries a node of a table of links has room for.
+struct NodeRoom {
+  std::uint64_t links = 0;     // in a leaf
+  std::uint64_t children = 0;  // in a node of the tree above
+};
+
+// Nothing if the superblock does not say it, as the new ones do not.
+Result<std::optional<NodeRoom>> RoomOfNodes(StructureFile& file) {
+  constexpr std::uint64_t kHeadBytes = 20;
+  CKPT_ASSIGN_OR_RETURN(const std::shared_ptr<const Bytes> head, file.ReadShared(0, kHeadBytes));
+  FieldReader fields(*head, 0);
+  fields.Skip(kSignature.size());
+  if (fields.U8() > 1) return std::optional<NodeRoom>();
+  fields.Skip(7);
+  const std::uint64_t links = std::uint64_t{2} * fields.U16();
+  return std::optional<NodeRoom>({.links = links, .children = std::uint64_t{2} * fields.U16()});
+}
+
 class LinkReader {
  public:
   explicit LinkReader(StructureFile& file) : file_(file) {}
 
   Result<std::vector<Link>> Read(const ObjectHeader& header) {
+    CKPT_ASSIGN_OR_RETURN(room_, RoomOfNodes(file_));
     for (const Message& message : header.messages) {
       switch (message.type) {
         case MessageType::kSymbolTable:
@@ -123,7 +144,12 @@ class LinkReader {
     if (type != kTreeOfLinks || (level >= 0 && own_level != level)) {
       return file_.Bad(at, "a node of a tree of links is of another kind");
     }
-    CKPT_ASSIGN_OR_RETURN(const Bytes body, file_.Read(at + kHeadBytes, std::uint64_t{16} * count));
+    constexpr std::uint64_t kEntryBytes = 16;  // a key and a child; one more key ends them
+    CKPT_ASSIGN_OR_RETURN(const Bytes body, file_.Read(at + kHeadBytes, kEntryBytes * count));
+    if (room_) {
+      CKPT_RETURN_IF_ERROR(
+          CheckRest(at + kHeadBytes + kSizeBytes, kEntryBytes, count, room_->children));
+    }
     FieldReader children(body, at + kHeadBytes);
     for (std::uint16_t c = 0; c < count; ++c) {
       children.Skip(8);  // the key: a name
@@ -137,6 +163,8 @@ class LinkReader {
   Status ReadLeaf(std::uint64_t at, const LocalHeap& heap) {
     constexpr std::uint64_t kHeadBytes = 8;
     constexpr std::uint64_t kEntryBytes = 40;
+    // What an entry keeps beside the address of the object: nothing, a table of links, or the
+    // target of a symbolic link, which has no object.
     constexpr std::uint32_t kSoftLink = 2;
     if (!seen_.insert(at).second) return file_.Bad(at, "a node of links occurs twice");
     CKPT_ASSIGN_OR_RETURN(const Bytes head, file_.ReadSigned(at, kHeadBytes, "SNOD"));
@@ -144,16 +172,42 @@ class LinkReader {
     count_fields.Skip(6);
     const std::uint16_t count = count_fields.U16();
     CKPT_ASSIGN_OR_RETURN(const Bytes body, file_.Read(at + kHeadBytes, kEntryBytes * count));
+    if (room_) CKPT_RETURN_IF_ERROR(CheckRest(at + kHeadBytes, kEntryBytes, count, room_->links));
     FieldReader fields(body, at + kHeadBytes);
     for (std::uint16_t e = 0; e < count; ++e) {
       Link link;
       CKPT_ASSIGN_OR_RETURN(link.name, heap.NameAt(file_, fields.U64(), file_.size_bytes()));
       // Links may share a name, or the end of one.
       CKPT_RETURN_IF_ERROR(file_.Charge(link.name.size()));
+      if (!links_.empty() && links_.back().name > link.name) {
+        return file_.Bad(at, "the names in a table of links do not ascend")
+            .Expected(fmt::format("a name behind {}", Quote(links_.back().name)))
+            .Actual(Quote(link.name));
+      }
       link.at = fields.U64();
-      if (fields.U32() == kSoftLink) link.kind = LinkKind::kSoft;
+      const std::uint32_t kept = fields.U32();
+      if (kept > kSoftLink || (kept == kSoftLink) != (link.at == kUndefined)) {
+        return file_.Bad(at, "a link is neither to an object nor symbolic")
+            .Actual(Quote(link.name));
+      }
+      if (kept == kSoftLink) link.kind = LinkKind::kSoft;
       fields.Skip(20);
       links_.push_back(std::move(link));
+    }
+    return OkStatus();
+  }
+
+  // Of a node with room for `room` entries, the first at `first`. Nothing but zeros is behind the
+  // last one: a count that is too small would hide the others.
+  Status CheckRest(std::uint64_t first, std::uint64_t entry_bytes, std::uint64_t count,
+                   std::uint64_t room) {
+    if (count > room) return file_.Bad(first, "a table of links has more entries than room");
+    const std::uint64_t at = first + entry_bytes * count;
+    const std::uint64_t size = entry_bytes * (room - count);
+    if (at > file_.size_bytes() || size > file_.size_bytes() - at) return OkStatus();
+    CKPT_ASSIGN_OR_RETURN(const Bytes rest, file_.Read(at, size));
+    if (std::ranges::any_of(rest, [](std::byte b) { return b != std::byte{}; })) {
+      file_.Warn(at, "something is behind the last entry of a table of links: some may be hidden");
     }
     return OkStatus();
   }
@@ -210,6 +264,7 @@ class LinkReader {
   }
 
   StructureFile& file_;
+  std::optional<NodeRoom> room_;
   std::vector<Link> links_;
   std::set<std::uint64_t> seen_;
 };
@@ -247,7 +302,16 @@ Result<std::uint64_t> ReadSuperblock(StructureFile& file) {
   return root;
 }
 
+bool IsGroup(const ObjectHeader& header) {
+  const auto is_of_groups = [](const Message& message) {
+    return message.type == MessageType::kSymbolTable || message.type == MessageType::kLink ||
+           message.type == MessageType::kLinkInfo;
+  };
+  return std::ranges::any_of(header.messages, is_of_groups);
+}
+
 Result<std::vector<Link>> ReadLinks(StructureFile& file, const ObjectHeader& header) {
+  if (!IsGroup(header)) return file.Bad(header.at, "no group where one is expected");
   return LinkReader(file).Read(header);
 }
 

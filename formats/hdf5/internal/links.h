@@ -25,9 +25,15 @@ struct Link {
   std::uint64_t at = 0;  // of the object header, for a hard link
 };
 
-// The links of a group, sorted by the bytes of their names; none if the object is no group.
-// Errors: kBadMetadata (also for a name that occurs twice, is empty, or contains '/'),
-// kUnsupported.
+// Whether anything of the object says that it is a group: it may be one without links.
+[[nodiscard]] bool IsGroup(const ObjectHeader& header);
+
+// The links of a group, sorted by the bytes of their names. Tables of links have no checksum: their
+// names must ascend, by which the HDF5 library finds one, a symbolic link has no object, and what
+// is behind the last entry of a node is a warning of the file.
+//
+// Errors: kBadMetadata (also for a name that occurs twice, is empty, or contains '/', and for what
+// is no group), kUnsupported.
 Result<std::vector<Link>> ReadLinks(StructureFile& file, const ObjectHeader& header);
 
 }  // namespace ckpt::hdf5

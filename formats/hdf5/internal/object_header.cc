@@ -1,6 +1,7 @@
 #include "formats/hdf5/internal/object_header.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <deque>
 #include <set>
 #include <utility>
@@ -14,6 +15,7 @@ namespace {
 
 constexpr std::uint8_t kSharedFlag = 0x02;
 constexpr std::uint8_t kFailIfUnknownFlag = 0x80;
+constexpr std::uint16_t kMessageAlignment = 8;  // of messages in headers of version 1
 
 struct Extent {
   std::uint64_t at = 0;
@@ -41,6 +43,11 @@ class HeaderReader {
       }
       CKPT_RETURN_IF_ERROR(is_new_ ? ReadNewBlock(next) : ReadOldBlock(next));
     }
+    if (!is_new_ && num_messages_ != announced_messages_) {
+      return file_.Bad(header_.at, "an object header has another number of messages than it says")
+          .Expected(fmt::format("{}", announced_messages_))
+          .Actual(fmt::format("{}", num_messages_));
+    }
     return std::move(header_);
   }
 
@@ -49,7 +56,11 @@ class HeaderReader {
     constexpr std::uint64_t kPrefixBytes = 16;
     CKPT_ASSIGN_OR_RETURN(const Bytes prefix, file_.Read(header_.at, kPrefixBytes));
     FieldReader fields(prefix, header_.at);
-    fields.Skip(8);
+    fields.Skip(1);  // the version
+    if (fields.U8() != 0)
+      return file_.Bad(header_.at, "a reserved byte of an object header is set");
+    announced_messages_ = fields.U16();
+    fields.Skip(4);  // how many links lead here
     return ReadOldBlock({header_.at + kPrefixBytes, fields.U32()});
   }
 
@@ -108,6 +119,10 @@ class HeaderReader {
       message.at = fields.at();
       message.body = fields.Take(length);
       if (!fields.ok()) return file_.Bad(message.at, "a message reaches past its object header");
+      if (!is_new_ && length % kMessageAlignment != 0) {
+        return file_.Bad(message.at, "the length of a message is no multiple of 8");
+      }
+      ++num_messages_;
       if (message.type > MessageType::kLast && (flags & kFailIfUnknownFlag) != 0) {
         return file_.Unsupported(message.at, fmt::format("a message of the unknown type {}", type));
       }
@@ -127,6 +142,8 @@ class HeaderReader {
   ObjectHeader header_;
   bool is_new_ = false;
   bool has_creation_order_ = false;
+  std::size_t announced_messages_ = 0;  // in the prefix of version 1
+  std::size_t num_messages_ = 0;        // of any kind
   std::deque<Extent> continuations_;
   std::set<std::uint64_t> seen_;
 };

@@ -51,6 +51,9 @@ struct ObjectHeader {
   [[nodiscard]] const Message* Find(MessageType type) const;
 };
 
+// A header of version 1 has no checksum. So its reserved byte, the number of its messages and their
+// lengths must be what a writer gives them, as the HDF5 library asks for.
+//
 // Errors: kBadMetadata, kChecksum, kUnsupported (a message of which its writer says that nobody may
 // ignore it), those of StructureFile::Read.
 Result<ObjectHeader> ReadObjectHeader(StructureFile& file, std::uint64_t at);

@@ -169,6 +169,12 @@ Status StructureFile::Unsupported(std::uint64_t offset, std::string_view message
       .File(fmt::format("{} [{}]", file_->name(), user_block_ + offset));
 }
 
+void StructureFile::Warn(std::uint64_t offset, std::string_view message) {
+  Problem warning = Bad(offset, message).first();
+  warning.severity = Severity::kWarning;
+  warnings_.push_back(std::move(warning));
+}
+
 Status StructureFile::CheckSum(std::uint64_t offset, ByteSpan block) const {
   if (block.size() < kChecksumBytes) return Bad(offset, "a block is too small for its checksum");
   const ByteSpan body = block.first(block.size() - kChecksumBytes);

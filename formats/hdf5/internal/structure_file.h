@@ -6,6 +6,8 @@
 #include <map>
 #include <memory>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
@@ -94,6 +96,9 @@ class StructureFile {
   // kBadMetadata about the structure at `offset`.
   [[nodiscard]] Status Bad(std::uint64_t offset, std::string_view message) const;
   [[nodiscard]] Status Unsupported(std::uint64_t offset, std::string_view message) const;
+  // Keeps a warning (kBadMetadata) about the structure at `offset`, which may be as it should.
+  void Warn(std::uint64_t offset, std::string_view message);
+  [[nodiscard]] std::vector<Problem> TakeWarnings() { return std::exchange(warnings_, {}); }
   // Compares the last four bytes of `block`, which was read at `offset`, with the checksum of the
   // bytes before them. Errors: kChecksum.
   [[nodiscard]] Status CheckSum(std::uint64_t offset, ByteSpan block) const;
@@ -102,6 +107,7 @@ class StructureFile {
   std::shared_ptr<const ReadableFile> file_;
   std::uint64_t user_block_;
   std::uint64_t budget_bytes_;
+  std::vector<Problem> warnings_;
   std::map<std::uint64_t, std::shared_ptr<const Bytes>> shared_;
   std::map<std::uint64_t, std::shared_ptr<const GlobalHeap>> heaps_;
 };

@@ -106,6 +106,13 @@ constexpr std::array<std::string_view, 7> kYarnMembers = {"yarn_rotary_scaling_f
                                                           "yarn_mscale",
                                                           "yarn_mscale_all_dim",
                                                           "yarn_correction_range_round_to_int"};
+// How experts are reached: only written where the class assumes something unusual.
+constexpr std::array<std::string_view, 2> kDispatchMembers = {"moe_permute_fusion",
+                                                              "moe_token_dispatcher_type"};
+// Megatron-LM has options without the prefix, too, and makes those with it of them.
+constexpr std::array kYarnOptions = {
+    OtherName{"yarn_rotary_scaling_factor", "rotary_scaling_factor"},
+    OtherName{"yarn_mscale", "mscale"}, OtherName{"yarn_mscale_all_dim", "mscale_all_dim"}};
 
 constexpr std::string_view kBlockSpec =
     "megatron.core.models.gpt.gpt_layer_specs.get_gpt_decoder_block_spec";
@@ -245,9 +252,54 @@ void WriteLayers(const Configuration& args, YamlWriter& yaml) {
   }
 }
 
-void WriteModel(const Configuration& args, YamlWriter& yaml) {
-  const bool is_latent = IsTrue(args, "multi_latent_attention");
+// One class of Megatron-Bridge has members for yarn, and its defaults are those of gpt-oss. So all
+// is said in which they differ from other models.
+Configuration ArgsForYarnClass(Configuration args) {
+  const Configuration usual = {{"activation_func_clamp_value", Value()},
+                               {"add_bias_linear", true},
+                               {"attention_dropout", 0.1},
+                               {"bf16", false},
+                               {"bias_gelu_fusion", false},
+                               {"glu_linear_offset", 0.0},
+                               {"hidden_dropout", 0.1},
+                               {"kv_channels", Value()},
+                               {"moe_ffn_hidden_size", Value()},
+                               {"moe_grouped_gemm", false},
+                               {"moe_permute_fusion", false},
+                               {"moe_router_load_balancing_type", "aux_loss"},
+                               {"moe_router_topk", 2},
+                               {"moe_token_dispatcher_type", "allgather"},
+                               {"normalization", "LayerNorm"},
+                               {"rotary_base", 10000},
+                               {"softmax_type", "vanilla"},
+                               {"untie_embeddings_and_output_weights", false},
+                               {"window_attn_skip_freq", Value()},
+                               {"window_size", Value()}};
+  for (const auto& [name, value] : usual) {
+    if (Find(args, name) == nullptr) args[name] = value;
+  }
+  if (Find(args, "yarn_rotary_scaling_factor") != nullptr) return args;
+  for (const OtherName& option : kYarnOptions) {
+    if (const Value* const value = Find(args, option.arg))
+      args[std::string(option.member)] = *value;
+  }
+  return args;
+}
+
+// What the positions are, in the words of the arguments.
+std::string PositionsOf(const Configuration& args) {
+  std::string positions = TextIn(args, "position_embedding_type");
+  const bool is_rotary = IsTrue(args, "use_rotary_position_embeddings");
+  return positions != "yarn" && is_rotary ? "rope" : positions;
+}
+
+void WriteModel(const Configuration& said, YamlWriter& yaml) {
+  const std::string positions = PositionsOf(said);
+  const bool is_latent = IsTrue(said, "multi_latent_attention");
+  const bool is_yarn = !is_latent && positions == "yarn";
+  const Configuration args = is_yarn ? ArgsForYarnClass(said) : said;
   yaml.Begin("model", is_latent ? "megatron.bridge.models.mla_provider.MLAModelProvider"
+                      : is_yarn ? "megatron.bridge.models.gpt_oss.gpt_oss_provider.GPTOSSProvider"
                                 : "megatron.bridge.models.gpt_provider.GPTModelProvider");
   yaml.Members(kModelMembers, args);
   if (is_latent) {
@@ -255,8 +307,13 @@ void WriteModel(const Configuration& args, YamlWriter& yaml) {
     yaml.Members(kMayBeNone, args);
     yaml.NonNullMembers(kLatentMembers, args);
   }
-  yaml.NonNullMembers(kYarnMembers, args);
-  yaml.NonNullMembers(kSinkAndGluMembers, args);
+  if (is_yarn) {
+    yaml.NonNullMembers(kYarnMembers, args);
+    yaml.Members(kDispatchMembers, args);
+    yaml.Members(kSinkAndGluMembers, args);
+  } else {
+    yaml.NonNullMembers(kSinkAndGluMembers, args);
+  }
   // Not every version has such a member.
   if (IsTrue(args, "moe_shared_expert_gate")) yaml.Member("moe_shared_expert_gate", true);
   for (const OtherName& other : kOtherNames) {
@@ -268,8 +325,6 @@ void WriteModel(const Configuration& args, YamlWriter& yaml) {
   const bool has_groups = IsTrue(args, "group_query_attention");
   const Value* const groups = Find(args, has_groups ? "num_query_groups" : "num_attention_heads");
   if (groups != nullptr) yaml.Member("num_query_groups", *groups);
-  std::string positions = TextIn(args, "position_embedding_type");
-  if (positions != "yarn" && IsTrue(args, "use_rotary_position_embeddings")) positions = "rope";
   if (!positions.empty()) yaml.Member("position_embedding_type", positions);
   WriteVocabulary(args, yaml);
   const bool is_swiglu = IsTrue(args, "swiglu");
@@ -279,8 +334,9 @@ void WriteModel(const Configuration& args, YamlWriter& yaml) {
                  : IsTrue(args, "quick_geglu")  ? "megatron.core.activations.quick_gelu"
                  : IsTrue(args, "squared_relu") ? "megatron.core.activations.squared_relu"
                                                 : "torch.nn.functional.gelu");
-  if (IsTrue(args, "bf16")) yaml.Reference("params_dtype", "torch.bfloat16");
-  if (IsTrue(args, "fp16")) yaml.Reference("params_dtype", "torch.float16");
+  yaml.Reference("params_dtype", IsTrue(args, "bf16")   ? "torch.bfloat16"
+                                 : IsTrue(args, "fp16") ? "torch.float16"
+                                                        : "torch.float32");
   WriteLayers(args, yaml);
 }
 

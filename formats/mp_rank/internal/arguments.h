@@ -17,6 +17,8 @@ struct Arguments {
   std::int64_t expert_tensor = 1;
   std::optional<std::int64_t> num_layers;
   std::int64_t num_experts = 0;
+  // Of those, how many each expert rank has.
+  [[nodiscard]] std::int64_t own_experts() const { return num_experts / sizes.expert; }
   bool is_gated = false;   // its MLPs have a gate
   bool ties_head = false;  // the last stage's output layer is a copy of the embedding
   // Layers of the last stage read the embedding, of which it has a copy.

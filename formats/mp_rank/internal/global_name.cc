@@ -114,4 +114,6 @@ Result<std::string> WithExpertNumber(std::string name, std::int64_t first_expert
 
 bool IsOfExpert(std::string_view name) { return name.find(kExperts) != std::string_view::npos; }
 
+bool NumbersExpert(std::string_view name) { return ExpertIn(name).has_value(); }
+
 }  // namespace ckpt::mp_rank

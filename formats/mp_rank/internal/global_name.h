@@ -50,8 +50,10 @@ class LayerOffsets {
 // The name of an expert's tensor with `first_expert` added to the expert's number; other names
 // stay. Errors: kBadMetadata (an absurd number).
 Result<std::string> WithExpertNumber(std::string name, std::int64_t first_expert);
-// Whether the name is one of an expert's tensor.
+// Whether the name is one of an expert's tensor, or of several experts'.
 [[nodiscard]] bool IsOfExpert(std::string_view name);
+// Whether the name has the expert's number, as WithExpertNumber knows it.
+[[nodiscard]] bool NumbersExpert(std::string_view name);
 
 }  // namespace ckpt::mp_rank
 

@@ -9,6 +9,7 @@
 
 #include "formats/megatron/division.h"
 #include "formats/mp_rank/internal/global_name.h"
+#include "formats/mp_rank/internal/grouped_experts.h"
 
 namespace ckpt::mp_rank {
 namespace {
@@ -46,11 +47,27 @@ Status CheckComplete(const std::vector<OfRank>& parts, const std::vector<std::st
   return OkStatus();
 }
 
+// That expert ranks have the same of it is as wrong as that they have different parts, so that such
+// a tensor is not read from the first.
+Status CheckExpertsKnown(const std::string& name, const Arguments& arguments) {
+  if (arguments.sizes.expert == 1 || !IsOfExpert(name) || NumbersExpert(name)) return OkStatus();
+  return Error(ErrorKind::kUnsupported,
+               "which experts a rank has in a tensor of this name is not known")
+      .Expected("a tensor for each expert, with its number, or weight1 and weight2 of GroupedMLP")
+      .Hint("Megatron-LM can save the same run as torch_dist, where it is read");
+}
+
 // Fills in the shape and the parts. Errors: what the tensor's problem is.
 Status Place(const std::string& name, const std::vector<OfRank>& parts, const RankSet& set,
              const Arguments& arguments, RankTensor& tensor) {
   const OfRank& first = parts.front();
   const std::int64_t ranks = arguments.sizes.tensor;
+  for (const OfRank& part : parts) {
+    if (!part.problem.ok()) return Status(part.problem).File(set.names[part.file]);
+  }
+  if (Status known = CheckExpertsKnown(name, arguments); !known.ok()) {
+    return std::move(known).File(set.names[first.file]);
+  }
   if (IsOfExpert(name) && arguments.expert_tensor != ranks) {
     return Error(ErrorKind::kUnsupported, "experts are divided by other ranks than the rest")
         .Expected(fmt::format("expert_tensor_parallel_size {}", ranks))
@@ -89,6 +106,23 @@ Status Place(const std::string& name, const std::vector<OfRank>& parts, const Ra
 }
 
 }  // namespace
+
+void AddPart(const std::string& name, OfRank part, const Arguments& arguments, Parts& tensors) {
+  if (IsOfGroupedExperts(name)) {
+    const std::int64_t own = arguments.own_experts();
+    Result<std::vector<ExpertTensor>> experts =
+        SplitExperts(name, part.local, part.at.expert * own, own);
+    if (experts.ok()) {
+      for (ExpertTensor& expert : *experts) {
+        tensors[expert.name].push_back(
+            {.file = part.file, .at = part.at, .local = std::move(expert.local)});
+      }
+      return;
+    }
+    part.problem = std::move(experts).status();
+  }
+  tensors[name].push_back(std::move(part));
+}
 
 void AddTensors(const std::string& prefix, const Parts& tensors, const Arguments& arguments,
                 RankSet& set) {

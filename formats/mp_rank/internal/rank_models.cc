@@ -53,7 +53,6 @@ Result<RankModels> ReadModels(const torch_save::RankSet& set,
         .Actual(fmt::format("{}", num_layers));
   }
   const bool have_own_states = arguments.sizes.tensor * arguments.sizes.expert > 1;
-  const std::int64_t own_experts = arguments.num_experts / arguments.sizes.expert;
   for (std::size_t file = 0; file < models.parts.size(); ++file) {
     const Coordinate& at = ranks[file].at;
     std::vector<std::string>& names = models.names.emplace_back();
@@ -65,8 +64,8 @@ Result<RankModels> ReadModels(const torch_save::RankSet& set,
         models.extra_state_bytes += part.local.SizeBytes();
         continue;
       }
-      Result<std::string> numbered =
-          WithExpertNumber(offsets.GlobalName(at.pipeline, *local), at.expert * own_experts);
+      Result<std::string> numbered = WithExpertNumber(offsets.GlobalName(at.pipeline, *local),
+                                                      at.expert * arguments.own_experts());
       if (!numbered.ok()) return std::move(numbered).status().File(set.names[file]);
       name = *std::move(numbered);
       // The last stage keeps a copy of the embedding that it shares with the first one.

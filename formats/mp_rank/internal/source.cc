@@ -79,14 +79,15 @@ Status CheckExperts(const Arguments& arguments, const Path& root) {
       .Actual(fmt::format("num_experts {}", experts));
 }
 
-Parts PartsOfModel(const RankModels& models, const std::vector<RankDirectory>& ranks) {
+Parts PartsOfModel(const RankModels& models, const std::vector<RankDirectory>& ranks,
+                   const Arguments& arguments) {
   Parts tensors;
   for (std::size_t file = 0; file < models.parts.size(); ++file) {
     for (std::size_t i = 0; i < models.parts[file].size(); ++i) {
       const std::string& name = models.names[file][i];
       if (name.empty()) continue;
-      tensors[name].push_back(
-          {.file = file, .at = ranks[file].at, .local = models.parts[file][i].local});
+      AddPart(name, {.file = file, .at = ranks[file].at, .local = models.parts[file][i].local},
+              arguments, tensors);
     }
   }
   return tensors;
@@ -142,8 +143,8 @@ Result<bool> AddOptimizer(Storage& storage, const Path& directory,
   std::map<std::string, Parts> of_fields;
   for (OptimizerPart& part : state->parts) {
     const std::string& name = models.names[part.rank][part.position];
-    of_fields[part.field][name].push_back(
-        {.file = part.file, .at = ranks[part.rank].at, .local = std::move(part.local)});
+    AddPart(name, {.file = part.file, .at = ranks[part.rank].at, .local = std::move(part.local)},
+            arguments, of_fields[part.field]);
   }
   std::ranges::move(state->files.names, std::back_inserter(set.names));
   std::ranges::move(state->files.files, std::back_inserter(set.files));
@@ -189,7 +190,8 @@ Result<std::unique_ptr<CheckpointSource>> OpenSource(Storage& storage, const Pat
   CKPT_ASSIGN_OR_RETURN(RankSet set,
                         torch_save::OpenRankFiles(storage, directory, std::move(names)));
   CKPT_ASSIGN_OR_RETURN(const RankModels models, ReadModels(set, ranks, arguments));
-  AddTensors(fmt::format("{}.", kModelMember), PartsOfModel(models, ranks), arguments, set);
+  AddTensors(fmt::format("{}.", kModelMember), PartsOfModel(models, ranks, arguments), arguments,
+             set);
   CKPT_ASSIGN_OR_RETURN(const bool has_optimizer,
                         AddOptimizer(storage, directory, ranks, models, arguments, set));
   if (!has_optimizer) AddObjects(set);

@@ -47,7 +47,8 @@ using WeightsByState = std::map<std::string, const GlobalTensor*>;
 
 // Whether the exact values among these states lie in another order than the weights. All experts of
 // a run are of one class: the first pair that tells it decides.
-std::optional<bool> AskExactValues(const CheckpointSource& source, const WeightsByState& square) {
+Result<std::optional<bool>> AskExactValues(const CheckpointSource& source,
+                                           const WeightsByState& square) {
   constexpr std::size_t kMostCompared = 8;
   std::size_t compared = 0;
   for (const auto& [key, weight] : square) {
@@ -55,17 +56,25 @@ std::optional<bool> AskExactValues(const CheckpointSource& source, const Weights
     if (name != kMainWeight && name != kMainWeightInModelSpace) continue;
     if (compared++ == kMostCompared) break;
     const GlobalTensor& exact = *source.index().FindTensor(key);
-    if (const std::optional<bool> told = AreTransposed(source, exact, *weight)) return told;
+    CKPT_ASSIGN_OR_RETURN(const std::optional<bool> told, AreTransposed(source, exact, *weight));
+    if (told) return told;
   }
-  return std::nullopt;
+  return std::optional<bool>();
 }
 
 // Whether these states lie in another order than the weights, of which the shape says nothing.
-// Errors: those of ReadArgs; kMissing (nothing says it).
+// Errors: those of ReadArgs and of reading the exact values; kMissing (nothing says it).
 Result<bool> AreSquareTurned(const CheckpointSource& source, const WeightsByState& square) {
-  if (const std::optional<bool> told = AskExactValues(source, square)) return *told;
-  CKPT_ASSIGN_OR_RETURN(const layout::Configuration args, ReadArgs(source));
-  if (const std::optional<bool> joins = RunArguments(args).JoinsExperts()) return *joins;
+  const Result<layout::Configuration> args = ReadArgs(source);
+  if (!args.ok() && IsUnread(args.status().kind())) return args.status();
+  // This costs nothing: values are read where it does not tell.
+  if (args.ok()) {
+    if (const auto joins = RunArguments(*args).JoinsExperts(/*is_certain=*/true)) return *joins;
+  }
+  CKPT_ASSIGN_OR_RETURN(const std::optional<bool> told, AskExactValues(source, square));
+  if (told) return *told;
+  CKPT_RETURN_IF_ERROR(args.status());
+  if (const std::optional<bool> joins = RunArguments(*args).JoinsExperts()) return *joins;
   return Error(ErrorKind::kMissing, "neither the run's arguments nor exact values say it")
       .Expected("args.moe_grouped_gemm and args.transformer_impl in common_state")
       .Hint(std::string(kTakeWeightsAlone));

@@ -20,12 +20,13 @@ namespace ckpt::torch_dist {
 // columns, rows]. It stores the weight as [experts, rows, columns], as other classes do, but in the
 // form fully_sharded_model_space what the optimizer has of it in the array's own order
 // (`sh_ten_build_fn` in transformer/moe/experts.py). A shape with its dims swapped shows that. Of
-// square weights the exact values show it, which are near to the weights in one order only; else
-// the run's arguments say it, by which Megatron-LM chooses the class. Where neither does, the
-// states are among the index's problems.
+// square weights the run's arguments say it, by which Megatron-LM chooses the class; or, where
+// these leave it open, the exact values, which are near to the weights in one order only. Where
+// neither does, the states are among the index's problems.
 //
-// Does nothing to a checkpoint that it gave. Errors: those of ReadArgs, if the system did not give
-// the bytes. Cost: of square weights, what AreTransposed reads, of eight weights at most.
+// Does nothing to a checkpoint that it gave. Errors: those of reading, if the system did not give
+// the bytes. Cost: where exact values are asked, what AreTransposed reads of the first weight that
+// tells it, of eight at most.
 Result<std::unique_ptr<CheckpointSource>> TurnGroupedStates(
     std::unique_ptr<CheckpointSource> source);
 

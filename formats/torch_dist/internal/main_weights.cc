@@ -312,22 +312,25 @@ Result<std::vector<Problem>> CheckAreExact(const CheckpointSource& source,
   return NameFirst(differences);
 }
 
-std::optional<bool> AreTransposed(const CheckpointSource& source, const GlobalTensor& exact,
-                                  const GlobalTensor& weight) {
+Result<std::optional<bool>> AreTransposed(const CheckpointSource& source, const GlobalTensor& exact,
+                                          const GlobalTensor& weight) {
+  constexpr std::optional<bool> kNotTold = std::nullopt;
   const std::size_t ndim = exact.shape.size();
   const bool are_square = ndim >= 2 && exact.shape[ndim - 1] == exact.shape[ndim - 2];
-  if (!are_square || !AreComparable(source.index(), exact, weight)) return std::nullopt;
+  if (!are_square || !AreComparable(source.index(), exact, weight)) return kNotTold;
   const auto rows = static_cast<std::size_t>(std::min(exact.shape.back(), kComparedRows));
   Box box = WholeBox(exact.shape);
   for (std::size_t d = 0; d < ndim; ++d) {
     box.sizes[d] = d + 2 < ndim ? 1 : static_cast<std::int64_t>(rows);
   }
-  Result<Bytes> exact_elems = ReadBoxes(source, exact, {box});
-  if (!exact_elems.ok()) return std::nullopt;
-  Result<Bytes> weight_elems = ReadBoxes(source, weight, {box});
-  if (!weight_elems.ok()) return std::nullopt;
-  const std::vector<float> numbers = NumbersOf(exact.dtype, *std::move(exact_elems));
-  const std::vector<float> weights = NumbersOf(weight.dtype, *std::move(weight_elems));
+  std::vector<float> numbers;
+  std::vector<float> weights;
+  for (const auto& [tensor, into] : {std::pair(&exact, &numbers), std::pair(&weight, &weights)}) {
+    Result<Bytes> elements = ReadBoxes(source, *tensor, {box});
+    if (!elements.ok() && IsUnread(elements.status().kind())) return elements.status();
+    if (!elements.ok()) return kNotTold;
+    *into = NumbersOf(tensor->dtype, *std::move(elements));
+  }
   double as_stored = 0;
   double transposed = 0;
   for (std::size_t row = 0; row < rows; ++row) {
@@ -339,9 +342,9 @@ std::optional<bool> AreTransposed(const CheckpointSource& source, const GlobalTe
   }
   // Weights are rounded, to as few as 4 bits: the order that is right is much nearer.
   constexpr double kMuch = 4;
-  if (as_stored * kMuch < transposed) return false;
-  if (transposed * kMuch < as_stored) return true;
-  return std::nullopt;
+  if (as_stored * kMuch < transposed) return std::optional(false);
+  if (transposed * kMuch < as_stored) return std::optional(true);
+  return kNotTold;
 }
 
 bool RoundToWeights(const layout::Configuration& args) {

@@ -38,11 +38,11 @@ Result<std::vector<Problem>> CheckAreExact(const CheckpointSource& source,
 
 // Whether the exact values of square matrices lie with their last two dims swapped: how near they
 // are to the weights in either order, in the first 64 rows and columns of the first matrix. Nothing
-// if that does not tell, as with zeros, or if the tensors cannot be compared or read.
-// REQUIRES: both are of `source`'s index.
-[[nodiscard]] std::optional<bool> AreTransposed(const CheckpointSource& source,
-                                                const GlobalTensor& exact,
-                                                const GlobalTensor& weight);
+// if that does not tell, as with zeros, or if the tensors cannot be compared or are damaged.
+// REQUIRES: both are of `source`'s index. Errors: those of reading, if the system did not give the
+// bytes. Cost: the items that hold these rows; those with a checksum are read whole.
+Result<std::optional<bool>> AreTransposed(const CheckpointSource& source, const GlobalTensor& exact,
+                                          const GlobalTensor& weight);
 
 // Whether exact weights round to the model's in a run of these arguments. Weights of 8 or 4 bits
 // are stored in a wider dtype, as what they were computed with; and an optimizer that keeps float16

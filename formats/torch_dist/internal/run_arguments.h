@@ -43,9 +43,12 @@ class RunArguments {
     return IsTrue("moe_grouped_gemm") &&
            (HasLocalLayers() || IsTrue("moe_use_legacy_grouped_gemm"));
   }
-  // The same; nothing if the arguments leave it open.
-  [[nodiscard]] std::optional<bool> JoinsExperts() const {
+  // The same; nothing if the arguments leave it open. Where grouped products are Transformer
+  // Engine's, one that is too old has none, and Megatron takes its own: `is_certain` asks for an
+  // answer that does not depend on it.
+  [[nodiscard]] std::optional<bool> JoinsExperts(bool is_certain = false) const {
     if (HasOneArrayOfExperts()) return true;
+    if (is_certain && IsTrue("moe_grouped_gemm")) return std::nullopt;
     const bool says_class =
         Has("moe_grouped_gemm") && (!IsTrue("moe_grouped_gemm") || Has("transformer_impl"));
     return says_class ? std::optional(false) : std::nullopt;

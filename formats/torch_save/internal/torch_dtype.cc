@@ -38,6 +38,7 @@ std::string_view StorageClassOf(DType dtype) {
     case DType::kFloat8E8m0fnu:
     case DType::kFloat4E2m1fnX2:
     case DType::kComplex32:
+    case DType::kBcomplex32:
       return {};
   }
   return {};

@@ -10,7 +10,7 @@
 namespace ckpt::torch_save {
 
 // "FloatStorage"; empty for the types that torch keeps in an UntypedStorage (unsigned ones past
-// uint8, float8, float4, complex32).
+// uint8, float8, float4, complex32, bcomplex32).
 [[nodiscard]] std::string_view StorageClassOf(DType dtype);
 
 // Nothing for untyped and quantised storages.

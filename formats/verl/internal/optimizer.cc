@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -122,6 +123,9 @@ std::optional<NumberedKey> ParseKey(std::string_view key) {
   return NumberedKey{.number = *number, .field = key};
 }
 
+// Whether ranks share it, be it one rank. FSDP shares every parameter and no buffer.
+bool IsShared(const RankPart& part) { return !part.cut_dims.empty() || part.box.has_value(); }
+
 // Whether it is what FSDP1 keeps of the parameters of a layer, which it flattens into one. FSDP2
 // has a DTensor for each parameter.
 bool IsFlat(const RankPart& part, const std::vector<Parameter>& parameters) {
@@ -159,6 +163,7 @@ Status CheckShapes(const std::map<std::string, Parts>& state,
 
 Result<std::vector<Parameter>> ListParameters(const RankSet& set) {
   CKPT_ASSIGN_OR_RETURN(std::vector<RankPart> parts, set.files.front()->RankParts());
+  if (std::ranges::any_of(parts, &IsShared)) std::erase_if(parts, std::not_fn(&IsShared));
   std::vector<Parameter> parameters;
   std::set<std::pair<const void*, std::uint64_t>> places;  // of those so far, in the file
   for (RankPart& part : parts) {

@@ -17,7 +17,9 @@ struct Parameter {
 };
 
 // The parameters of the model as an optimizer numbers them: in the order of the state dict, each
-// once, under the first of its names. `set` has the model's files. Errors: those of RankParts.
+// once, under the first of its names. `set` has the model's files. Where ranks share tensors,
+// those that each rank has whole are buffers of modules, and none of them. Errors: those of
+// RankParts.
 Result<std::vector<Parameter>> ListParameters(const torch_save::RankSet& set);
 
 struct NamedOptimizer {

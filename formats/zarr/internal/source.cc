@@ -251,6 +251,7 @@ Result<std::optional<PickledObject>> Source::ReadPickled(const ObjectEntry& obje
 }
 
 Result<std::uint64_t> Source::FileSize(FileId file) const {
+  if (index_.files()[file] == megatron::kCommonFile) CKPT_RETURN_IF_ERROR(lost_common_);
   const Path path = directory_ / index_.files()[file];
   CKPT_ASSIGN_OR_RETURN(const FileStat stat, storage_.Stat(path));
   if (stat.type == FileType::kRegular) return stat.size_bytes;

@@ -434,6 +434,40 @@ TEST(DecoderTable, CallsTheHeadOfATiedModelDerived) {
   EXPECT_EQ(Find(*megatron, "output_layer.weight"), nullptr);
 }
 
+// As safetensors' `save_model` keeps it.
+TEST(DecoderTable, TakesTheHeadOfATiedModelForTheEmbeddingItLacks) {
+  Configuration config = TinyLlama();
+  config["tie_word_embeddings"] = true;
+  const layout::LayoutTable& family = *FindFamily(config).value();
+  const auto layout = layout::Resolve(family, "hf", config);
+  ASSERT_THAT(layout, IsOk());
+  const auto match_without = [&](std::string_view absent) {
+    std::vector<GlobalTensor> tensors;
+    for (const layout::ResolvedTensor& tensor : layout->tensors) {
+      if (tensor.name == absent) continue;
+      tensors.emplace_back();
+      tensors.back().key = tensor.name;
+      tensors.back().shape = tensor.shape;
+    }
+    return layout::MatchSource(family, "hf", config, tensors);
+  };
+  const auto head = match_without("model.embed_tokens.weight");
+  ASSERT_THAT(head, IsOk());
+  EXPECT_EQ(head->problems.size(), 0U);
+  EXPECT_EQ(head->layout.choices.at("tied_weight"), "head");
+  EXPECT_EQ(head->derived_present.size(), 0U);
+  for (const char* absent : {"lm_head.weight", ""}) {
+    const auto embedding = match_without(absent);
+    ASSERT_THAT(embedding, IsOk());
+    EXPECT_EQ(embedding->problems.size(), 0U);
+    EXPECT_EQ(embedding->layout.choices.at("tied_weight"), "embedding");
+  }
+  const auto neither = match_without("model.layers.0.mlp.up_proj.weight");
+  ASSERT_THAT(neither, IsOk());
+  ASSERT_EQ(neither->problems.size(), 1U);
+  EXPECT_EQ(neither->problems[0].tensor, "model.layers.0.mlp.up_proj.weight");
+}
+
 TEST(DecoderTable, DropsTheRowsThatMegatronPadsTheVocabularyWith) {
   Configuration config = TinyLlama();
   config["padded_vocab_size"] = 16;

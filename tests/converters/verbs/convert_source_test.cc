@@ -345,6 +345,26 @@ TEST_F(ConvertTest, RefusesATiedHeadWithOtherValues) {
   EXPECT_THAT(Convert(options), FailsWith(ErrorKind::kValueMismatch));
 }
 
+// safetensors' `save_model` keeps a tied weight under the name of the head alone.
+TEST_F(ConvertTest, TakesTheHeadOfATiedModelForTheEmbedding) {
+  const Path source = dir_.path() / "source";
+  boost::filesystem::create_directories(source);
+  boost::filesystem::copy_file(Golden("llama-tied-fp32") / "config.json", source / "config.json");
+  const std::string file = Content(Golden("llama-tied-fp32") / "model.safetensors");
+  const auto header_bytes = LoadLe<std::uint64_t>(AsBytes(file).data());
+  auto header = safetensors::ParseHeader(std::string_view(file).substr(8, header_bytes),
+                                         file.size() - 8 - header_bytes, "f");
+  ASSERT_THAT(header, IsOk());
+  for (safetensors::TensorEntry& entry : header->tensors) {
+    if (entry.name == "model.embed_tokens.weight") entry.name = "lm_head.weight";
+  }
+  const Bytes renamed = safetensors::SerializeHeader(header->metadata, header->tensors);
+  std::ofstream((source / "model.safetensors").string(), std::ios::binary)
+      << AsText(renamed) << file.substr(8 + header_bytes);
+  ASSERT_THAT(Convert(ToFsdp(source)), IsOk());
+  EXPECT_EQ(DigestAsHf(dir_.path() / "fsdp"), DigestAsHf(Golden("llama-tied-fp32")));
+}
+
 // Old repositories store rotary frequencies, which every reader computes: they are left out, and
 // the way back still gives the origin's files, less these.
 TEST_F(ConvertTest, LeavesOutConstantsAndKeepsTheOrderOfTheRest) {

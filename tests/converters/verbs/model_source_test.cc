@@ -1,4 +1,4 @@
-// Which naming a checkpoint has whose keys fit several.
+// Which naming a checkpoint has whose keys fit several, and what another naming lacks.
 #include "converters/verbs/model_source.h"
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 
 #include "converters/families/family_registry.h"
+#include "converters/verbs/model_digest.h"
 #include "core/checkpoint/memory_source.h"
 #include "tests/testing/matchers.h"
 
@@ -19,6 +20,9 @@ namespace {
 
 using layout::Choices;
 using layout::Configuration;
+using testing::FailsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::IsOk;
 
 Configuration DenseRun() {
@@ -80,6 +84,46 @@ TEST(ModelSourceTest, HasTheNamingOfWhichTheConfigurationSaysTheForm) {
   const auto live = Matched("dcp", "torch_dist", kSingleton, config);
   ASSERT_THAT(live, IsOk());
   EXPECT_EQ(live->match.layout.naming, "fsdp_dtensor");
+}
+
+// A run whose arguments name no family, with biases that only one family publishes.
+Configuration BiasedExperts() {
+  Configuration config = DenseRun();
+  config["model_type"] = "megatron";
+  config.insert({{"num_experts", 2},
+                 {"num_experts_per_tok", 1},
+                 {"moe_intermediate_size", 4},
+                 {"expert_linear_bias", true}});
+  return config;
+}
+
+TEST(ModelSourceTest, NamesWhatANamingLacksAsTheSourceDoes) {
+  auto model =
+      Matched("torch_dist", "torch_dist", {{"transformer_impl", "local"}}, BiasedExperts());
+  ASSERT_THAT(model, IsOk());
+  model->is_family_guessed = true;
+  const auto view = ViewModel(*model, "hf", {});
+  ASSERT_THAT(view, FailsWith(ErrorKind::kCoverage));
+  const Problem& problem = view.status().first();
+  EXPECT_THAT(problem.tensor, HasSubstr("decoder.layers.mlp.router.bias"));
+  EXPECT_THAT(problem.tensor, HasSubstr("decoder.layers.mlp.experts.experts.linear_fc1.bias"));
+  EXPECT_EQ(problem.actual, "");
+  EXPECT_EQ(problem.hint, kSayTheFamily);
+  model->is_family_guessed = false;
+  EXPECT_EQ(ViewModel(*model, "hf", {}).status().first().hint, "");
+}
+
+TEST(ModelSourceTest, WarnsOfPublishedNamesThatAreGuessed) {
+  auto model = Matched("torch_dist", "torch_dist", {{"transformer_impl", "local"}}, DenseRun());
+  ASSERT_THAT(model, IsOk());
+  EXPECT_THAT(DigestModel(*model, {.as = "hf"})->warnings, IsEmpty());
+  model->is_family_guessed = true;
+  const auto digest = DigestModel(*model, {.as = "hf"});
+  ASSERT_THAT(digest, IsOk());
+  ASSERT_EQ(digest->warnings.size(), 1U);
+  EXPECT_EQ(digest->warnings[0].severity, Severity::kWarning);
+  EXPECT_EQ(digest->warnings[0].hint, kSayTheFamily);
+  EXPECT_THAT(DigestModel(*model, {.as = "torch-dist"})->warnings, IsEmpty());
 }
 
 TEST(ModelSourceTest, HasAnotherNamingIfThatOfItsContainerDoesNotFit) {

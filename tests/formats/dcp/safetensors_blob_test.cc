@@ -104,7 +104,8 @@ TEST(SafetensorsBlobTest, KnowsTheNameOfEveryDType) {
             << name << " as " << other;
       }
     }
-    for (const DType nameless : {DType::kFloat4E2m1fnX2, DType::kComplex32, DType::kComplex128}) {
+    for (const DType nameless :
+         {DType::kFloat4E2m1fnX2, DType::kComplex32, DType::kBcomplex32, DType::kComplex128}) {
       EXPECT_THAT(Locate(blob, nameless, {2}), FailsWith(ErrorKind::kDtypeMismatch)) << name;
     }
   }

@@ -248,7 +248,12 @@ TEST(ReadRunTest, KnowsSgdByItsGroups) {
     testing::StatedObjects objects = {
         {"args", R"({"$object": {"state": {"consumed_train_samples": 8}}})"},
         {"iteration", "2"},
-        {"opt_param_scheduler.num_steps", "8"}};
+        {"opt_param_scheduler.num_steps", "8"},
+        {"opt_param_scheduler.max_lr", "0.5"},
+        {"opt_param_scheduler.min_lr", "0.0"},
+        {"opt_param_scheduler.lr_warmup_steps", "0"},
+        {"opt_param_scheduler.lr_decay_steps", "8"},
+        {"opt_param_scheduler.lr_decay_style", R"("constant")"}};
     for (const auto& [name, json] : testing::StatedObjects{{"step", "2"},
                                                            {"lr", "0.5"},
                                                            {"momentum", momentum},

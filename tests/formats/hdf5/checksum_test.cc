@@ -270,8 +270,12 @@ TEST_F(ChecksumTest, AFileOfSeveralProcessesHasNoneOfTensors) {
 }
 
 TEST_F(ChecksumTest, AFileWithoutIsReadAsBefore) {
-  const NewDataSet set{
-      .group = kTensorsGroup, .name = "w", .dtype = DType::kUint8, .shape = {16}, .at = 64};
+  const NewDataSet set{.group = kTensorsGroup,
+                       .name = "w",
+                       .dtype = DType::kUint8,
+                       .shape = {16},
+                       .attributes = {{kKeyAttribute, "w"}},
+                       .at = 64};
   const auto source = OpenSets({set});
   ASSERT_NE(source, nullptr);
   EXPECT_EQ(source->protection(), Protection::kNone);
@@ -301,6 +305,7 @@ TEST_F(ChecksumTest, OfADataSetInPiecesSaysNothing) {
                  .name = "w",
                  .dtype = DType::kUint8,
                  .shape = {16},
+                 .attributes = {{kKeyAttribute, "w"}},
                  .chunks = NewChunks{.rows = 16,
                                      .extents = {{.offset_bytes = 64, .size_bytes = 16}},
                                      .zstd_level = 3},
@@ -316,6 +321,7 @@ TEST_F(ChecksumTest, InAFileThatIsNotOursIsAnObject) {
                        .name = "w",
                        .dtype = DType::kUint8,
                        .shape = {16},
+                       .attributes = {{kKeyAttribute, "w"}},
                        .at = 64,
                        .crc32 = 1};
   ASSERT_NE(OpenSets({set}), nullptr);

@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "core/base/checked_math.h"
@@ -72,9 +74,13 @@ class ForeignFileTest : public ::testing::Test {
     return bytes;
   }
 
-  // A file of ours with these data sets and, at 64, this payload.
-  static std::string OursWith(const std::vector<NewDataSet>& sets,
-                              const Bytes& payload = Sixteen()) {
+  // A file of ours with these data sets, which get their keys, and, at 64, this payload.
+  static std::string OursWith(std::vector<NewDataSet> sets, const Bytes& payload = Sixteen()) {
+    for (NewDataSet& set : sets) set.attributes.emplace_back(kKeyAttribute, set.name);
+    return FileWith(sets, payload);
+  }
+
+  static std::string FileWith(const std::vector<NewDataSet>& sets, const Bytes& payload) {
     const std::uint64_t tail_at = AlignUp(kPayloadAt + payload.size(), std::uint64_t{64});
     const NewStructure structure = EncodeStructure({kTensorsGroup, kObjectsGroup}, sets, tail_at);
     std::string content(AsText(structure.superblock));
@@ -87,7 +93,7 @@ class ForeignFileTest : public ::testing::Test {
   // Takes away what says that it is ours. The root group is the last header.
   static std::string ForeignWith(const std::vector<NewDataSet>& sets,
                                  const Bytes& payload = Sixteen()) {
-    std::string content = OursWith(sets, payload);
+    std::string content = FileWith(sets, payload);
     const std::size_t root = content.rfind("OHDR");
     content[content.find(kLayoutAttribute, root)] = 'C';
     SumHeaderAgain(content, root);
@@ -147,6 +153,39 @@ class ForeignFileTest : public ::testing::Test {
 
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
 };
+
+// Its headers and its tables of links have no checksums.
+TEST_F(ForeignFileTest, AFlippedBitHidesNoDataSetOfAnOldFile) {
+  const std::string whole = Golden("earliest.h5");
+  const auto count = [](const CheckpointSource& source) {
+    const auto is_data_set = [](const ObjectEntry& object) {
+      return object.key.find('@') == std::string::npos;
+    };
+    return source.index().tensors().size() +
+           static_cast<std::size_t>(std::ranges::count_if(source.index().objects(), is_data_set));
+  };
+  const auto intact = Open(whole);
+  ASSERT_THAT(intact, IsOk());
+  const std::size_t expected = count(**intact);
+  std::set<std::string> known;
+  for (const Problem& problem : (*intact)->index().problems()) known.insert(Describe(problem));
+  for (std::size_t bit = 0; bit < 8 * whole.size(); bit += 17) {
+    std::string flipped = whole;
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
+    const auto source = Open(flipped);
+    if (!source.ok()) continue;
+    const auto is_new = [&](const Problem& problem) { return !known.contains(Describe(problem)); };
+    if (std::ranges::any_of((*source)->index().problems(), is_new)) continue;
+    EXPECT_EQ(count(**source), expected) << fmt::format("bit {} of byte {}", bit % 8, bit / 8);
+  }
+}
+
+TEST_F(ForeignFileTest, ADataSetOfOursWithoutItsKeyIsAnError) {
+  const std::vector<Problem> problems = ProblemsOf(FileWith({Bytes16("w")}, Sixteen()));
+  ASSERT_THAT(problems, SizeIs(1));
+  EXPECT_EQ(problems[0].kind, ErrorKind::kBadMetadata);
+  EXPECT_EQ(problems[0].tensor, "w");
+}
 
 TEST_F(ForeignFileTest, WhatIsNotUnderstoodIsNamedAndTheRestIsRead) {
   std::string content = Golden("earliest.h5");

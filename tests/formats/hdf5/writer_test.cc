@@ -1,5 +1,6 @@
 #include "formats/hdf5/internal/writer.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -189,6 +190,7 @@ TEST_F(StructureTest, TreesGrowToThreeLevels) {
                      .name = "z",
                      .dtype = DType::kInt32,
                      .shape = {10'000, 3},
+                     .attributes = {{kKeyAttribute, "z"}, {kDtypeAttribute, "int32"}},
                      .chunks = NewChunks{.rows = 2, .extents = {}, .zstd_level = 1}};
   for (std::uint64_t c = 0; c < 5000; ++c) {
     chunked.chunks->extents.push_back({.offset_bytes = 64 + c, .size_bytes = 1});
@@ -254,7 +256,9 @@ TEST_F(StructureTest, OneFlippedBitHidesNothingInSilence) {
     Bytes flipped = whole;
     flipped[bit / 8] ^= std::byte{1} << bit % 8;
     const auto source = OpenBytes(flipped);
-    if (!source.ok() || !ValidateIndex(**source).empty()) continue;
+    // Who reads a warning goes on.
+    const auto is_error = [](const Problem& p) { return p.severity == Severity::kError; };
+    if (!source.ok() || std::ranges::any_of(ValidateIndex(**source), is_error)) continue;
     EXPECT_THAT(ListContent(**source), AnyOf(IsEmpty(), expected))
         << fmt::format("bit {} of byte {}", bit % 8, bit / 8);
   }

@@ -150,6 +150,44 @@ TEST(RunConfigTest, NamesTheGateOfASharedExpertWhereThereIsOne) {
               HasSubstr("  moe_shared_expert_gate: true\n"));
 }
 
+// The one class with members for yarn has other defaults, which must not become the model's.
+TEST(RunConfigTest, LeavesNoDefaultOfTheClassWithYarn) {
+  TrainingRun run = SomeRun();
+  for (auto& [name, value] : run.args) {
+    if (name == "position_embedding_type") value = "yarn";
+    if (name == "bf16") value = false;
+  }
+  run.args.insert(run.args.end(), {{"yarn_rotary_scaling_factor", 4.0},
+                                   {"yarn_original_max_position_embeddings", 32},
+                                   {"yarn_mscale", Value()},
+                                   {"activation_func_clamp_value", Value()}});
+  const std::string text = WriteRunConfig(run, {.format = "torch_dist"});
+  for (const char* line :
+       {"_target_: \"megatron.bridge.models.gpt_oss.gpt_oss_provider.GPTOSSProvider\"",
+        "yarn_rotary_scaling_factor: 4.0", "yarn_original_max_position_embeddings: 32",
+        "position_embedding_type: \"yarn\"", "window_size: null", "window_attn_skip_freq: null",
+        "softmax_type: \"vanilla\"", "glu_linear_offset: 0.0", "activation_func_clamp_value: null",
+        "moe_permute_fusion: false", "moe_token_dispatcher_type: \"allgather\"",
+        "bias_activation_fusion: false", "_target_: torch.float32"}) {
+    EXPECT_THAT(text, HasSubstr(std::string(" ") + line + "\n"));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("yarn_mscale")));
+  // A run of Megatron-LM has the options without the prefix.
+  std::erase_if(run.args, [](const auto& arg) { return arg.first.starts_with("yarn_"); });
+  run.args.emplace_back("rotary_scaling_factor", 8.0);
+  EXPECT_THAT(WriteRunConfig(run, {.format = "torch_dist"}),
+              HasSubstr("  yarn_rotary_scaling_factor: 8.0\n"));
+}
+
+// Without yarn no member is named that only that class has.
+TEST(RunConfigTest, NamesNoMemberOfYarnWithoutIt) {
+  TrainingRun run = SomeRun();
+  run.args.emplace_back("yarn_rotary_scaling_factor", 4.0);
+  const std::string text = WriteRunConfig(run, {.format = "torch_dist"});
+  EXPECT_THAT(text, HasSubstr("gpt_provider.GPTModelProvider"));
+  EXPECT_THAT(text, Not(HasSubstr("yarn")));
+}
+
 TEST(RunConfigTest, ReadsWhatHasNoNameAmongTheArguments) {
   const auto args = ArgsOfRunConfig(Model({{"model.activation_func._target_", "torch._C._nn.gelu"},
                                            {"model.gated_linear_unit", false},

@@ -57,5 +57,14 @@ TEST(ExpertNumberTest, CountsThoseOfRanksBefore) {
               FailsWith(ErrorKind::kBadMetadata));
 }
 
+TEST(ExpertNumberTest, IsInTheNamesThatAreKnown) {
+  EXPECT_TRUE(NumbersExpert("l.mlp.experts.local_experts.1.linear_fc1.weight"));
+  EXPECT_TRUE(NumbersExpert("l.mlp.experts.linear_fc2.weight0"));
+  for (const char* name : {"l.mlp.experts.weight1", "l.mlp.experts.linear_fc1.weight",
+                           "l.mlp.experts.linear_fc1.adapter.weight0", "l.mlp.router.weight"}) {
+    EXPECT_FALSE(NumbersExpert(name)) << name;
+  }
+}
+
 }  // namespace
 }  // namespace ckpt::mp_rank

@@ -109,6 +109,37 @@ TEST_F(MpRankOptimizerTest, BuffersBecomeTensorsOfTheModel) {
   ExpectState(*source);
 }
 
+// Two experts, each [2, 2]: a rank has a column of each, and both as rows of one array.
+TEST_F(MpRankOptimizerTest, StatesOfGroupedExpertsAreThoseOfEach) {
+  const auto value = [](int expert, int row, int column) {
+    return static_cast<float>(40 + 10 * expert + 2 * row + column);
+  };
+  for (int rank = 0; rank < 2; ++rank) {
+    auto parameters = ParametersOfRank(rank);
+    parameters.push_back(
+        {"decoder.layers.0.mlp.experts.weight2",
+         {2, 2},
+         {value(0, 0, rank), value(0, 1, rank), value(1, 0, rank), value(1, 1, rank)}});
+    Write(rank, "model_optim_rng.pt", EncodeRunFile(parameters, {.experts = 2}));
+    Write(rank, "distrib_optim.pt", EncodeBuffers(parameters));
+  }
+  const auto source = Open();
+  ASSERT_NE(source, nullptr);
+  EXPECT_THAT(ValidateIndex(*source), IsEmpty());
+  for (int expert = 0; expert < 2; ++expert) {
+    Values expected;
+    for (const int row : {0, 1}) {
+      for (const int column : {0, 1}) {
+        expected.push_back(value(expert, row, column) * kSecondMoment);
+      }
+    }
+    EXPECT_EQ(Read(*source, fmt::format("optimizer.state.exp_avg_sq.decoder.layers.0.mlp.experts."
+                                        "linear_fc2.weight{}",
+                                        expert)),
+              expected);
+  }
+}
+
 // Readers take the first; the others stand beside it.
 TEST_F(MpRankOptimizerTest, EveryRankHasItsCommonState) {
   WriteRun({});

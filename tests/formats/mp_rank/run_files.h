@@ -41,6 +41,7 @@ struct RunOptions {
   std::vector<std::vector<std::int64_t>> groups = {{0, 1}, {2}};  // that decay, that do not
   std::string other_state = {};                                   // one more of parameter 0
   std::int64_t samples = 56;                                      // that the arguments say
+  std::int64_t experts = 0;                                       // the same
 };
 
 // A pickle with tensors, and the file of it.
@@ -115,7 +116,8 @@ inline Bytes EncodeRunFile(const std::vector<RunParameter>& parameters, const Ru
   pickle::PickleWriter& pickle = file.pickle();
   pickle.BeginDict().Text("args").Global("argparse", "Namespace").EmptyTuple().NewObject();
   pickle.BeginDict().Text("tensor_model_parallel_size").Int(2).Text("num_layers").Int(1);
-  pickle.Text("consumed_train_samples").Int(options.samples).EndDict().Build();
+  pickle.Text("consumed_train_samples").Int(options.samples);
+  pickle.Text("num_experts").Int(options.experts).EndDict().Build();
   pickle.Text("checkpoint_version").Float(3.0).Text("iteration").Int(7).Text("model").BeginDict();
   for (const RunParameter& parameter : parameters) {
     pickle.Text(parameter.name);

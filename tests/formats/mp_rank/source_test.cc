@@ -2,9 +2,11 @@
 #include "formats/mp_rank/internal/source.h"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -27,6 +29,7 @@ namespace {
 using testing::FailsWith;
 using ::testing::HasSubstr;
 using testing::IsOk;
+using testing::IsOkAndHolds;
 using ::testing::SizeIs;
 
 // A tensor of bytes: the rank's elements.
@@ -250,6 +253,103 @@ TEST_F(MpRankTest, APartThatDoesNotFitIsAnErrorOfItsTensor) {
   ASSERT_THAT(absent, IsOk());
   EXPECT_EQ(OnlyError(**absent).kind, ErrorKind::kMissing);
   EXPECT_THAT(OnlyError(**absent).actual, HasSubstr("rank 1"));
+}
+
+// Two tensor ranks and two expert ranks with two experts each, whose weights are one array.
+class GroupedExpertsTest : public MpRankTest {
+ protected:
+  static constexpr int kHidden = 3;
+  static constexpr const char* kWeight1 = "decoder.layers.0.mlp.experts.weight1";
+  static constexpr const char* kWeight2 = "decoder.layers.0.mlp.experts.weight2";
+
+  // Elements say where they belong: by the expert, gate or up, the tensor rank, and the position in
+  // the hidden state. A rank has one of two rows of each gate and each up.
+  static int Fc1(int expert, int half, int tensor, int hidden) {
+    return 40 * expert + 20 * half + 10 * tensor + hidden;
+  }
+  static int Fc2(int expert, int tensor, int hidden) { return Fc1(expert, 0, tensor, hidden) + 5; }
+
+  static RankFile ExpertsOf(int tensor, int expert_rank) {
+    RankFile file;
+    file.args = {{"tensor_model_parallel_size", 2},
+                 {"expert_model_parallel_size", 2},
+                 {"num_experts", 4},
+                 {"num_layers", 1}};
+    Stored weight1 = {.shape = {kHidden, 4}, .elements = {}};
+    Stored weight2 = {.shape = {2, kHidden}, .elements = {}};
+    for (int expert = 2 * expert_rank; expert < 2 * expert_rank + 2; ++expert) {
+      for (int hidden = 0; hidden < kHidden; ++hidden) {
+        for (const int half : {0, 1}) {
+          weight1.elements.push_back(Fc1(expert, half, tensor, hidden));
+        }
+        weight2.elements.push_back(Fc2(expert, tensor, hidden));
+      }
+    }
+    file.model = {{kWeight1, std::move(weight1)}, {kWeight2, std::move(weight2)}};
+    return file;
+  }
+  // Opens files that ranks save after `change`.
+  Result<std::unique_ptr<CheckpointSource>> OpenExperts(
+      const std::function<void(RankFile&)>& change = [](RankFile&) {}) {
+    for (int tensor = 0; tensor < 2; ++tensor) {
+      for (int expert_rank = 0; expert_rank < 2; ++expert_rank) {
+        RankFile file = ExpertsOf(tensor, expert_rank);
+        change(file);
+        const Path directory = Path("/e") / NameOf(tensor, expert_rank);
+        CKPT_RETURN_IF_ERROR(storage_->RemoveAll(directory));
+        CKPT_RETURN_IF_ERROR(storage_->MakeDirectories(directory));
+        CKPT_RETURN_IF_ERROR(
+            WriteSmallFile(*storage_, directory / "model_optim_rng.pt", Encode(file)));
+      }
+    }
+    return OpenSource(*storage_, "/e");
+  }
+};
+
+TEST_F(GroupedExpertsTest, AreTheTensorsOfEachExpert) {
+  const auto source = OpenExperts();
+  ASSERT_THAT(source, IsOk());
+  EXPECT_THAT((*source)->index().tensors(), SizeIs(8));
+  for (int expert = 0; expert < 4; ++expert) {
+    std::vector<int> fc1;  // [gate and up of both tensor ranks, hidden]
+    for (const int half : {0, 1}) {
+      for (const int tensor : {0, 1}) {
+        for (int h = 0; h < kHidden; ++h) fc1.push_back(Fc1(expert, half, tensor, h));
+      }
+    }
+    std::vector<int> fc2;  // [hidden, both tensor ranks]
+    for (int h = 0; h < kHidden; ++h) {
+      for (const int tensor : {0, 1}) fc2.push_back(Fc2(expert, tensor, h));
+    }
+    const std::string prefix = "model.decoder.layers.0.mlp.experts.linear_";
+    const std::string number = std::to_string(expert);
+    EXPECT_THAT(Elements(**source, prefix + "fc1.weight" + number), IsOkAndHolds(fc1));
+    EXPECT_THAT(Elements(**source, prefix + "fc2.weight" + number), IsOkAndHolds(fc2));
+  }
+}
+
+TEST_F(GroupedExpertsTest, OfAnotherNumberAreRefusedByName) {
+  const auto source = OpenExperts([](RankFile& file) {
+    file.model[kWeight2] = {{3, 1}, {1, 2, 3}};
+  });
+  ASSERT_THAT(source, IsOk());
+  EXPECT_EQ(OnlyError(**source).kind, ErrorKind::kShapeMismatch);
+  EXPECT_EQ(OnlyError(**source).tensor, "model." + std::string(kWeight2));
+  EXPECT_THAT(OnlyError(**source).file, HasSubstr(NameOf(0, 0)));
+  EXPECT_THAT(Elements(**source, "model.decoder.layers.0.mlp.experts.linear_fc1.weight3"), IsOk());
+}
+
+// They are equal in all ranks, which says nothing: half of the experts would be lost.
+TEST_F(GroupedExpertsTest, OfAnUnknownNameAreRefusedByName) {
+  const std::string unknown = "decoder.layers.0.mlp.experts.linear_fc1.weight";
+  const auto source = OpenExperts([&](RankFile& file) {
+    file.model = {{unknown, {{1, 2}, {1, 2}}}};
+  });
+  ASSERT_THAT(source, IsOk());
+  EXPECT_EQ(OnlyError(**source).kind, ErrorKind::kUnsupported);
+  EXPECT_EQ(OnlyError(**source).tensor, "model." + unknown);
+  EXPECT_THAT(OnlyError(**source).hint, HasSubstr("torch_dist"));
+  EXPECT_FALSE(Elements(**source, "model." + unknown).ok());
 }
 
 TEST_F(MpRankTest, RefusesWhatIsNoWholeModel) {

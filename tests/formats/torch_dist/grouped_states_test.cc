@@ -2,6 +2,7 @@
 #include "formats/torch_dist/internal/grouped_states.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -168,7 +169,7 @@ TEST_F(GroupedStatesTest, ExpertsOfTheirOwnAreAsTheirWeights) {
 }
 
 // The arguments do not say the version of Transformer Engine, on which the class depends.
-TEST_F(GroupedStatesTest, OfSquareWeightsTheExactValuesSayItBeforeTheArguments) {
+TEST_F(GroupedStatesTest, WhereArgumentsLeaveItOpenTheExactValuesSayIt) {
   AddExperts({2, 2, 2}, {2, 2, 2});
   AddExact({0, 2.01F, 1, 3, 4, 6, 5, 7});
   EXPECT_THAT(ReadWhole(*Seen(kArgsOfOneForEach), kMoment), ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
@@ -184,6 +185,38 @@ TEST_F(GroupedStatesTest, ExactValuesThatDoNotTellLeaveItToTheArguments) {
   AddExperts({2, 2, 2}, {2, 2, 2});
   AddExact({0, 1.5F, 1.5F, 3, 4, 6, 5, 7});
   EXPECT_THAT(ReadWhole(*Seen(kArgsOfOneArray), kMoment), ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
+}
+
+// As layers do that are stacked, of which the first matrix is compared.
+TEST_F(GroupedStatesTest, TheFirstRowsOfManyTell) {
+  constexpr std::int64_t kRows = 70;
+  const Dims shape = {2, 1, kRows, kRows};
+  std::vector<float> exact(static_cast<std::size_t>(NumElements(shape)));
+  std::vector<float> weights(exact.size());
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const std::size_t row = i / kRows % kRows;
+    const std::size_t column = i % kRows;
+    exact[i] = static_cast<float>(row) * 0.37F - static_cast<float>(column) * 0.11F;
+    weights[i - row * kRows - column + column * kRows + row] = std::floor(exact[i] * 64) / 64;
+  }
+  Add(kWeight, shape, "raw", {WholeBox(shape)}, weights);
+  Add("optimizer.state.fp32_param." + kWeight, shape, "raw+flat", {WholeBox(shape)}, exact);
+  Add(kMoment, shape, "raw+flat", {WholeBox(shape)});
+  const std::vector<float> moments = ReadWhole(*Seen("{}"), kMoment);
+  ASSERT_EQ(moments.size(), exact.size());
+  EXPECT_EQ(moments[1], static_cast<float>(kRows));
+}
+
+// All experts of a run are of one class.
+TEST_F(GroupedStatesTest, AnotherPairMayTell) {
+  const std::string first = "decoder.layers.mlp.experts.experts.linear_fc1.weight";
+  const Dims shape = {2, 2, 2};
+  const std::vector<float> zeros(8);
+  Add(first, shape, "raw", {WholeBox(shape)}, zeros);
+  Add("optimizer.state.fp32_param." + first, shape, "raw+flat", {WholeBox(shape)}, zeros);
+  AddExperts(shape, shape);
+  AddExact({0, 2, 1, 3, 4, 6, 5, 7});
+  EXPECT_THAT(ReadWhole(*Seen("{}"), kMoment), ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
 }
 
 TEST_F(GroupedStatesTest, WhereNothingSaysItSquareStatesAreRefusedByName) {

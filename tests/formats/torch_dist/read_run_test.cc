@@ -73,13 +73,21 @@ class StatedSource final : public CheckpointSource {
   std::map<std::string, float> values_;
 };
 
-constexpr const char* kArgs =
+// As Megatron stores it.
+std::string Schedule(int num_steps = 8) {
+  return fmt::format(R"({{"num_steps": {}, "max_lr": 0.5, "min_lr": 0.0, "lr_warmup_steps": 0,)"
+                     R"( "lr_decay_steps": 8, "lr_decay_style": "constant"}})",
+                     num_steps);
+}
+
+const std::string kArgs =
     R"("args": {"$object": {"class": "argparse.Namespace", "state": )"
     R"({"consumed_train_samples": 8, "global_batch_size": 4, "seed": 7}}}, "iteration": 2, )"
-    R"("opt_param_scheduler": {"num_steps": 8, "max_lr": 0.5}, )";
+    R"("opt_param_scheduler": )" +
+    Schedule() + ", ";
 
 std::string State(const std::string& optimizer) {
-  return "{" + std::string(kArgs) + "\"optimizer\": " + optimizer + "}";
+  return "{" + kArgs + "\"optimizer\": " + optimizer + "}";
 }
 std::string Groups(const std::string& groups) {
   return State(R"({"optimizer": {"param_groups": [)" + groups + "]}}");
@@ -112,7 +120,7 @@ TEST(ReadRunTest, ReadsWhatResumingNeeds) {
 TEST(ReadRunTest, NamesWhatNoRunHas) {
   const StatedSource source(
       kTensors,
-      "{" + std::string(kArgs) +
+      "{" + kArgs +
           R"("checkpoint_version": 3.0, "content_metadata": {}, "rng_state": null,)"
           R"( "mine": {"a": [{"$tensor": {"shape": [5], "dtype": "int64", "sha256": "ab"}}]},)"
           R"( "optimizer": {"optimizer": {"param_groups": [{"step": 2}]},)"
@@ -173,6 +181,17 @@ TEST(ReadRunTest, ReadsAScheduleUnderEarlierNames) {
   EXPECT_EQ(stored->unread[0].where, "common_state: /lr_scheduler/kept_for");
 }
 
+TEST(ReadRunTest, RefusesHalfASchedule) {
+  const StatedSource source(
+      kTensors, R"({"args": {"$object": {"class": "argparse.Namespace", "state": )"
+                R"({"consumed_train_samples": 8}}}, "iteration": 2, "opt_param_scheduler": )"
+                R"({"num_steps": 8, "max_lr": 0.5}, "optimizer": {"optimizer":)"
+                R"( {"param_groups": [{"step": 2, "lr": 0.5, "weight_decay": 0.1}]}}})");
+  const auto stored = ReadRun(source, RunDetail::kWhole);
+  ASSERT_THAT(stored, FailsWith(ErrorKind::kMissing));
+  EXPECT_THAT(stored.status().first().tensor, HasSubstr("min_lr"));
+}
+
 TEST(ReadRunTest, WithoutAScheduleTheRateStays) {
   const StatedSource source(
       kTensors, R"({"args": {"$object": {"class": "argparse.Namespace", "state": )"
@@ -189,7 +208,7 @@ TEST(ReadRunTest, WithoutAScheduleTheRateStays) {
 TEST(ReadRunTest, RefusesASizeThatNoTensorHas) {
   for (const char* shape : {"[-5, 4]", "[9223372036854775807, 4]"}) {
     const StatedSource source(
-        kTensors, "{" + std::string(kArgs) + R"("mine": {"$tensor": {"shape": )" + shape +
+        kTensors, "{" + kArgs + R"("mine": {"$tensor": {"shape": )" + shape +
                       R"(, "dtype": "float32"}}, )"
                       R"("optimizer": {"optimizer": {"param_groups": [{"step": 2}]}}})");
     const auto stored = ReadRun(source, RunDetail::kWhole);
@@ -219,8 +238,8 @@ TEST(ReadRunTest, TellsOfExactWeightsThatRoundToOthers) {
     StatedSource source(kTensors,
                         R"({"args": {"$object": {"class": "argparse.Namespace", "state": )"
                         R"({"consumed_train_samples": 8, "global_batch_size": 4)" +
-                            args +
-                            R"(}}}, "iteration": 2, "opt_param_scheduler": {"num_steps": 8},)"
+                            args + R"(}}}, "iteration": 2, "opt_param_scheduler": )" + Schedule() +
+                            ","
                             R"( "optimizer": {"param_groups": [{"step": 2}]}})");
     source.SetValue("w", 0.5F);
     source.SetValue("optimizer.state.param.w", 0.25F);
@@ -389,10 +408,10 @@ TEST(ReadRunTest, FindsOutHowOftenSgdUpdated) {
     const std::string common = fmt::format(
         R"({{"args": {{"$object": {{"class": "argparse.Namespace", "state": )"
         R"({{"consumed_train_samples": 20, "global_batch_size": {}}}}}}}, "iteration": {}, )"
-        R"("opt_param_scheduler": {{"num_steps": {}}}, )"
+        R"("opt_param_scheduler": {}, )"
         R"("optimizer": {{"optimizer": {{"param_groups": )"
         R"([{{"momentum": 0.75, "nesterov": true}}]}}}}}})",
-        batch, iteration, samples);
+        batch, iteration, Schedule(samples));
     return ReadRun(StatedSource(tensors, common), RunDetail::kToResume);
   };
   const auto stored = read(5, 4, 12);  // two updates were skipped
@@ -412,8 +431,9 @@ TEST(ReadRunTest, KnowsSgdByItsGroups) {
   const StatedSource source(
       {"w"}, R"({"args": {"$object": {"class": "argparse.Namespace", "state": )"
              R"({"consumed_train_samples": 8, "global_batch_size": 4}}}, "iteration": 2, )"
-             R"("opt_param_scheduler": {"num_steps": 8}, )"
-             R"("optimizer": {"param_groups": [{"momentum": 0, "dampening": 0}]}})");
+             R"("opt_param_scheduler": )" +
+                 Schedule() +
+                 R"(, "optimizer": {"param_groups": [{"momentum": 0, "dampening": 0}]}})");
   const auto stored = ReadRun(source, RunDetail::kToResume);
   ASSERT_THAT(stored, IsOk());
   EXPECT_TRUE(stored->run.uses_sgd());
@@ -446,10 +466,11 @@ TEST(ReadRunTest, NamesParametersOfSgdByTheirWeights) {
     return ReadRun(
         StatedSource(more, R"({"args": {"$object": {"class": "argparse.Namespace", "state": )"
                            R"({"consumed_train_samples": 8, "apply_wd_to_qk_layernorm": true}}}, )"
-                           R"("iteration": 2, "opt_param_scheduler": {"num_steps": 8}, )"
-                           R"("optimizer": {"param_groups": [)"
-                           R"({"momentum": 0.0, "wd_mult": 1.0, "default_config": true}, )"
-                           R"({"momentum": 0.0, "wd_mult": 0.0, "default_config": true}]}})"),
+                           R"("iteration": 2, "opt_param_scheduler": )" +
+                               Schedule() +
+                               R"(, "optimizer": {"param_groups": [)"
+                               R"({"momentum": 0.0, "wd_mult": 1.0, "default_config": true}, )"
+                               R"({"momentum": 0.0, "wd_mult": 0.0, "default_config": true}]}})"),
         RunDetail::kWhole);
   };
   const auto all = read({});

@@ -62,15 +62,29 @@ class PickledFile {
     pickle_.EndTuple().EndTuple().Reduce();
   }
 
-  // The rows that a rank has of a tensor of two columns: a DTensor, in which torchao's class is
-  // around the weight.
+  // The rows that a rank has of a tensor of two columns: a DTensor.
+  void Rows(std::int64_t all_rows, std::int64_t rows, std::int64_t rank) {
+    DistributedRows(all_rows, rank, [&] { Tensor({rows, 2}); });
+  }
+  // The same, in which torchao's class is around the weight.
   void RowsToCastToFloat8(std::int64_t all_rows, std::int64_t rows, std::int64_t rank) {
+    DistributedRows(all_rows, rank, [&] {
+      BeginWrapper("torchao.float8.fsdp_utils", "WeightWithDynamicFloat8CastTensor", {rows, 2});
+      pickle_.BeginDict().Text("_tensor");
+      Tensor({rows, 2});
+      pickle_.Text("_precomputed_scale").None().EndDict().EndTuple().Reduce();
+    });
+  }
+
+  PickleWriter& pickle() { return pickle_; }
+  Bytes Take() { return torch_save::ObjectItem(pickle_.Take(), storages_); }
+
+ private:
+  void DistributedRows(std::int64_t all_rows, std::int64_t rank,
+                       const std::function<void()>& write_local) {
     BeginWrapper("torch.distributed.tensor", "DTensor", {all_rows, 2});
     pickle_.BeginDict().Text("_local_tensor");
-    BeginWrapper("torchao.float8.fsdp_utils", "WeightWithDynamicFloat8CastTensor", {rows, 2});
-    pickle_.BeginDict().Text("_tensor");
-    Tensor({rows, 2});
-    pickle_.Text("_precomputed_scale").None().EndDict().EndTuple().Reduce();
+    write_local();
     pickle_.Text("_spec");
     BeginInstance("torch.distributed.tensor._dtensor_spec", "DTensorSpec");
     pickle_.Text("mesh");
@@ -81,11 +95,6 @@ class PickledFile {
     pickle_.Text("dim").Int(0).EndDict().Build().EndTuple().EndDict().Build();
     pickle_.EndDict().EndTuple().Reduce();
   }
-
-  PickleWriter& pickle() { return pickle_; }
-  Bytes Take() { return torch_save::ObjectItem(pickle_.Take(), storages_); }
-
- private:
   // A tensor whose class has no elements of its own, up to its state. EndTuple and Reduce follow.
   void BeginWrapper(std::string_view module, std::string_view name, const Dims& shape) {
     pickle_.Global("torch._tensor", "_rebuild_from_type_v2").BeginTuple();
@@ -160,6 +169,31 @@ TEST_F(PickledFilesTest, AWeightToCastToFloat8IsTheWeight) {
   ASSERT_THAT(index.tensors(), SizeIs(1));
   EXPECT_EQ(index.tensors()[0].shape, (Dims{5, 2}));
   EXPECT_THAT(index.chunks(index.tensors()[0]), SizeIs(2));
+}
+
+// FSDP2 leaves buffers as they are, and the optimizer has none. Here the mesh is of one rank.
+TEST_F(PickledFilesTest, BuffersBesideDTensorsAreNoParameters) {
+  Write("model_world_size_1_rank_0.pt", [](PickledFile& file) {
+    file.pickle().BeginDict().Text("a.correction_bias");
+    file.Tensor({3});
+    file.pickle().Text("b.weight");
+    file.Rows(2, 2, 0);
+    file.pickle().EndDict();
+  });
+  Write("optim_world_size_1_rank_0.pt", [](PickledFile& file) {
+    file.pickle().BeginDict().Text("state").BeginDict().Int(0).BeginDict().Text("exp_avg");
+    file.Rows(2, 2, 0);
+    file.pickle().EndDict().EndDict().Text("param_groups").BeginList().BeginDict();
+    file.pickle().Text("params").BeginList().Int(0).EndList().EndDict().EndList().EndDict();
+  });
+  const auto source = OpenSource(*storage_, "/c");
+  ASSERT_THAT(source, IsOk());
+  EXPECT_THAT(ValidateIndex(**source), IsEmpty());
+  EXPECT_THAT((*source)->index().tensors(), SizeIs(3));
+  EXPECT_NE((*source)->index().FindTensor("optim.state.b.weight.exp_avg"), nullptr);
+  const ObjectEntry* const params = (*source)->index().FindObject("optim.param_groups.0.params");
+  ASSERT_NE(params, nullptr);
+  EXPECT_EQ((*source)->ReadObject(*params)->json, R"(["b.weight"])");
 }
 
 // Whose model has the shards of each rank, of a tensor of five rows.

@@ -1,6 +1,6 @@
 """Saves a model as real Megatron's ranks do by themselves (`--ckpt-format torch`), each its part.
 
-    mp_rank_save.py CORE FOLDER OUT TENSOR,PIPELINE,VIRTUAL,EXPERT --sequential
+    mp_rank_save.py CORE FOLDER OUT TENSOR,PIPELINE,VIRTUAL,EXPERT --grouped|--sequential
 
 Every rank builds its part of the GPTModel that `args` in FOLDER (torch_dist) describe, of local layers, loads FOLDER into it, and
 stores what Megatron-LM's `generate_state_dict` stores, under the name of `get_checkpoint_name`, below OUT.

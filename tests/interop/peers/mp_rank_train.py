@@ -1,13 +1,14 @@
 """Trains a model on real Megatron's ranks for some steps, and saves the same state in several forms.
 
-    mp_rank_train.py CORE FOLDER OUT TENSOR,PIPELINE,VIRTUAL,EXPERT,DATA KIND --sequential [--bucket ELEMENTS] [--fp32]
+    mp_rank_train.py CORE FOLDER OUT TENSOR,PIPELINE,VIRTUAL,EXPERT,DATA KIND [--grouped|--sequential] [--bucket ELEMENTS] [--fp32]
                      [--sgd] [--no-momentum] [--decoupled] [--slow] [--buffers] [--load BUFFERS]
 
 Every rank builds its part of the GPTModel that `args` in FOLDER (torch_dist) describe, and loads FOLDER into it. Its optimizer is that
 of KIND, `distributed` or `plain`, and steps with random gradients. OUT/legacy is what Megatron-LM saves with `--ckpt-format torch`;
 OUT/core is the same as torch_dist in the form fully_reshardable, by dist_checkpointing; with --buffers, so is OUT/buffers in the form
-dp_reshardable. With --slow, vectors begin with ones, and weights change by less than their bfloat16 copies show. With --load, the model and
-the optimizer then take BUFFERS (torch_dist, dp_reshardable) with a strictness that raises on every missing and every unexpected key.
+dp_reshardable. With --grouped, the weights of all experts of a rank are one array. With --slow, vectors begin with ones, and weights
+change by less than their bfloat16 copies show. With --load, the model and the optimizer then take BUFFERS (torch_dist, dp_reshardable)
+with a strictness that raises on every missing and every unexpected key.
 """
 import json
 import os
@@ -32,6 +33,7 @@ from megatron.core.transformer.module import Float16Module
 FOLDER, OUT = sys.argv[2], pathlib.Path(sys.argv[3])
 TENSOR, PIPELINE, VIRTUAL, EXPERT, DATA = map(int, sys.argv[4].split(","))
 IS_DISTRIBUTED = sys.argv[5] == "distributed"
+peer.experts = "--grouped" if "--grouped" in sys.argv else "--sequential"
 RANKS = TENSOR * PIPELINE * DATA  # experts are divided over the data-parallel ranks
 BUCKET = int(sys.argv[sys.argv.index("--bucket") + 1]) if "--bucket" in sys.argv else None
 STEPS, ITERATION, SAMPLES = 3, 7, 56

@@ -50,7 +50,8 @@ INSTANTIATE_TEST_SUITE_P(
         ElementCase{"E8m0One", DType::kFloat8E8m0fnu, {127}, "1.0"},
         ElementCase{"E8m0Nan", DType::kFloat8E8m0fnu, {0xFF}, R"({"$float": "nan"})"},
         ElementCase{"Float4LowNibbleFirst", DType::kFloat4E2m1fnX2, {0xF1}, "[0.5, -6.0]"},
-        ElementCase{"Complex32", DType::kComplex32, {0, 0x3C, 0, 0xC0}, "[1.0, -2.0]"}),
+        ElementCase{"Complex32", DType::kComplex32, {0, 0x3C, 0, 0xC0}, "[1.0, -2.0]"},
+        ElementCase{"Bcomplex32", DType::kBcomplex32, {0x80, 0x3F, 0, 0xC0}, "[1.0, -2.0]"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

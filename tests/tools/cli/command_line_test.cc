@@ -22,7 +22,7 @@ class SmallTool {
   SmallTool() : app_("Does things.", "ckpt-try") {
     CLI::App& run = *app_.add_subcommand("run", "Run it");
     run.add_option("SRC", source, "What");
-    run.add_option("--to", word, "Of these")->check(CLI::IsMember({"a", "b"}));
+    TakeOneOf(run.add_option("--to", word, "Of these"), {"a", "b"});
     run.add_option("--number", number, "How many")->check(CLI::Range(0, 9));
     run.add_option("--only", words, "Several");
     AddByteSize(run, "--size", size, "How large");
@@ -40,13 +40,13 @@ class SmallTool {
   std::vector<std::string> words;
   std::uint64_t size = 0;
   int speed = 0;
+  StringOutput out;
   StringOutput err;
 
  private:
   CommonOptions options_;
   CLI::App app_;
-  StringOutput out_;
-  Streams streams_{.out = out_, .err = err};
+  Streams streams_{.out = out, .err = err};
 };
 
 TEST(CommandLineTest, TakesWordsOfEveryKind) {
@@ -75,6 +75,16 @@ TEST(CommandLineTest, RefusesEveryEmptyValueByName) {
     }
   }
   EXPECT_EQ(SmallTool().Parse({"run", "x", "--only", "p", ""}), ExitCode::kUsage);
+}
+
+TEST(CommandLineTest, ListsTheValuesOfAnOption) {
+  SmallTool tool;
+  EXPECT_EQ(tool.Parse({"run", "x", "--to", "c"}), ExitCode::kUsage);
+  EXPECT_THAT(tool.err.text(),
+              HasSubstr("error: usage: unknown value of --to: expected one of a, b, found c\n"));
+  SmallTool json;
+  EXPECT_EQ(json.Parse({"run", "x", "--to", "c", "--json"}), ExitCode::kUsage);
+  EXPECT_THAT(json.out.text(), HasSubstr(R"("expected":"one of a, b","actual":"c")"));
 }
 
 // The word is no mistake of typing.

@@ -73,9 +73,9 @@ class PlantedErrorOps final : public ForwardingOps {
     Spoil(Planted::kBias, queue, dbias.tensor);
   }
   void CrossEntropyBackward(Queue& queue, const Tensor& logits, const Tensor& labels,
-                            std::int64_t vocab, const Tensor& lse, const Tensor& token_weights,
+                            const Tensor& lse, const Tensor& token_weights,
                             const Tensor& dlogits) override {
-    ForwardingOps::CrossEntropyBackward(queue, logits, labels, vocab, lse, token_weights, dlogits);
+    ForwardingOps::CrossEntropyBackward(queue, logits, labels, lse, token_weights, dlogits);
     Spoil(Planted::kCrossEntropy, queue, dlogits);
   }
   void EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor& dy,

@@ -156,6 +156,48 @@ TEST(ModelTest, ChunksOfLogitsTakeLessMemory) {
 INSTANTIATE_TEST_SUITE_P(Tiny, EveryModelTest, ::testing::ValuesIn(AllModels()),
                          [](const auto& test) { return test.param.name; });
 
+// As in Megatron. Rows of zeros have the logit 0, so each adds exp(0) to the softmax.
+TEST(ModelTest, RowsThatPadTheVocabularyTakePartInTheLoss) {
+  const ModelConfig padded = TinyDense();
+  ModelConfig bare = padded;
+  bare.padded_vocab_size = bare.vocab_size;
+  const auto num_padding = static_cast<double>(padded.padded_vocab_size - padded.vocab_size);
+  ASSERT_GT(num_padding, 0);
+  const auto with = MakeRunner(padded);
+  const auto without = MakeRunner(bare);
+  constexpr const char* kOutput = "output_layer.weight";
+  for (const auto& [name, spec] : without->params().specs()) {
+    std::vector<double> weight = without->params().ReadWeight(name);
+    weight.resize(with->params().ReadWeight(name).size());
+    with->params().WriteWeight(name, weight);
+  }
+
+  std::vector<double> logits;
+  const std::vector<double> bare_losses = without->Evaluate(&logits);
+  const TokenBatch batch = RandomBatch(kSeed, padded.vocab_size);
+  std::vector<double> want;
+  for (std::size_t t = 0; t < bare_losses.size(); ++t) {
+    if (batch.labels[t] < 0) {
+      want.push_back(0);
+      continue;
+    }
+    const std::size_t label =
+        t * static_cast<std::size_t>(bare.vocab_size) + static_cast<std::size_t>(batch.labels[t]);
+    const double sum = std::exp(bare_losses[t] + logits[label]);
+    want.push_back(std::log(sum + num_padding) - logits[label]);
+  }
+  const StepValues step = with->Step();
+  EXPECT_LE(MaxDifference(step.losses, want), 1e-12);
+  EXPECT_LE(MaxDifference(with->Evaluate(), want), 1e-12);
+
+  const std::vector<double>& gradient = step.gradients.at(kOutput);
+  const std::vector<double> of_padding(gradient.begin() + bare.vocab_size * bare.hidden_size,
+                                       gradient.end());
+  EXPECT_EQ(static_cast<double>(of_padding.size()),
+            num_padding * static_cast<double>(padded.hidden_size));
+  EXPECT_GT(MaxAbs(of_padding), 0);
+}
+
 TEST(ModelTest, GathersALayerTwiceAndReducesAUnitOnce) {
   const auto runner = MakeRunner(TinyDense());
   runner->params().ClearCalls();

@@ -32,9 +32,9 @@ OptionDescription DescribeOption(const CLI::Option& option) {
   described.purpose = option.get_description();
   if (option.get_items_expected_max() == 0) return described;
   described.value = Trimmed(option.get_option_text());
-  if (described.value.find('|') != std::string::npos) {
+  described.choices = ChoicesOf(option);
+  if (!described.choices.empty()) {
     described.takes = Takes::kChoice;
-    described.choices = Split(described.value, '|');
   } else if (described.value == "FILE") {
     described.takes = Takes::kFile;
   } else if (described.value == "DIR") {
@@ -69,6 +69,11 @@ VerbDescription DescribeVerb(const CLI::App& app) {
 }
 
 }  // namespace
+
+std::vector<std::string> ChoicesOf(const CLI::Option& option) {
+  const std::string value = Trimmed(option.get_option_text());
+  return value.find('|') == std::string::npos ? std::vector<std::string>() : Split(value, '|');
+}
 
 ToolDescription DescribeTool(const CLI::App& app, const std::string& default_verb) {
   ToolDescription tool;

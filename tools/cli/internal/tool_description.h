@@ -8,7 +8,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace ckpt::cli {
 
@@ -38,6 +39,9 @@ struct ToolDescription {
   std::vector<OptionDescription> options;  // options before any verb
   std::vector<VerbDescription> verbs;
 };
+
+// The values that the option takes, as TakeOneOf lists them; empty: others, too.
+[[nodiscard]] std::vector<std::string> ChoicesOf(const CLI::Option& option);
 
 // Reads the definitions with which the command line is parsed. A value spelled "a|b" is a choice;
 // FILE and DIR are paths.

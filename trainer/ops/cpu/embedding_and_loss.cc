@@ -64,14 +64,12 @@ TokenGroups GroupTokens(const std::int32_t* tokens, std::int64_t count) {
 struct LogitsShape {
   std::int64_t tokens = 0;   // T
   std::int64_t columns = 0;  // V
-  std::int64_t vocab = 0;    // the columns that are not padding
 };
 
-LogitsShape ShapeOfLogits(const Tensor& logits, const Tensor& labels, std::int64_t vocab,
-                          const Tensor& lse) {
+LogitsShape ShapeOfLogits(const Tensor& logits, const Tensor& labels, const Tensor& lse) {
   CKPT_CHECK(logits.ndim == 2 && labels.dtype == DType::kInt32);
-  const LogitsShape shape{logits.dim(0), logits.dim(1), vocab};
-  CKPT_CHECK(vocab > 0 && vocab <= shape.columns && labels.num_elems() == shape.tokens);
+  const LogitsShape shape{logits.dim(0), logits.dim(1)};
+  CKPT_CHECK(shape.columns > 0 && labels.num_elems() == shape.tokens);
   CKPT_CHECK(lse.dtype == StatisticsDType(logits.dtype) && lse.num_elems() == shape.tokens);
   return shape;
 }
@@ -152,21 +150,21 @@ void HostOps::EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor
 }
 
 void HostOps::CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& labels,
-                           std::int64_t vocab, const Tensor& losses, const Tensor& lse) {
-  const LogitsShape shape = ShapeOfLogits(logits, labels, vocab, lse);
+                           const Tensor& losses, const Tensor& lse) {
+  const LogitsShape shape = ShapeOfLogits(logits, labels, lse);
   CKPT_CHECK(losses.dtype == lse.dtype && losses.num_elems() == shape.tokens);
   RunOn(queue, [this, logits, labels, losses, lse, shape] {
     DispatchCompute(logits.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       using S = Real<T>;
       parallel_.For(
-          shape.tokens, GrainRows(shape.vocab), [&](std::int64_t begin, std::int64_t end) {
+          shape.tokens, GrainRows(shape.columns), [&](std::int64_t begin, std::int64_t end) {
             WithWidestVectors([&] {
               for (std::int64_t t = begin; t < end; ++t) {
                 const auto* row = logits.as<const T>() + t * shape.columns;
                 const std::int32_t label = labels.as<const std::int32_t>()[t];
-                CKPT_CHECK(label < shape.vocab);
-                const double log_sum = LogSumExp(row, shape.vocab);
+                CKPT_CHECK(label < shape.columns);
+                const double log_sum = LogSumExp(row, shape.columns);
                 lse.as<S>()[t] = static_cast<S>(log_sum);
                 losses.as<S>()[t] =
                     label < 0 ? S{0}
@@ -179,9 +177,9 @@ void HostOps::CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& lab
 }
 
 void HostOps::CrossEntropyBackward(Queue& queue, const Tensor& logits, const Tensor& labels,
-                                   std::int64_t vocab, const Tensor& lse,
-                                   const Tensor& token_weights, const Tensor& dlogits) {
-  const LogitsShape shape = ShapeOfLogits(logits, labels, vocab, lse);
+                                   const Tensor& lse, const Tensor& token_weights,
+                                   const Tensor& dlogits) {
+  const LogitsShape shape = ShapeOfLogits(logits, labels, lse);
   CKPT_CHECK(token_weights.dtype == lse.dtype && token_weights.num_elems() == shape.tokens);
   CKPT_CHECK(dlogits.dtype == logits.dtype && dlogits.num_elems() == logits.num_elems());
   RunOn(queue, [this, logits, labels, lse, token_weights, dlogits, shape] {
@@ -195,7 +193,7 @@ void HostOps::CrossEntropyBackward(Queue& queue, const Tensor& logits, const Ten
                           const auto* row = logits.as<const T>() + t * shape.columns;
                           auto* out = dlogits.as<T>() + t * shape.columns;
                           const std::int32_t label = labels.as<const std::int32_t>()[t];
-                          CKPT_CHECK(label < shape.vocab);
+                          CKPT_CHECK(label < shape.columns);
                           if (label < 0) {
                             std::fill(out, out + shape.columns, Store<T>(S{0}));
                             continue;
@@ -203,11 +201,10 @@ void HostOps::CrossEntropyBackward(Queue& queue, const Tensor& logits, const Ten
                           const S weight = token_weights.as<const S>()[t];
                           const S log_sum = lse.as<const S>()[t];
                           const S at_label = weight * (Exp(Load(row[label]) - log_sum) - S{1});
-                          ForEach(0, shape.vocab, [=](std::int64_t i) {
+                          ForEach(0, shape.columns, [=](std::int64_t i) {
                             out[i] = Store<T>(weight * Exp(Load(row[i]) - log_sum));
                           });
                           out[label] = Store<T>(at_label);
-                          std::fill(out + shape.vocab, out + shape.columns, Store<T>(S{0}));
                         }
                       });
                     });

@@ -98,10 +98,10 @@ class CudaOps final : public Ops {
   void Embedding(Queue& queue, const Tensor& tokens, const Tensor& table, const Tensor& y) override;
   void EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor& dy,
                          const Gradient& dtable) override;
-  void CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& labels, std::int64_t vocab,
-                    const Tensor& losses, const Tensor& lse) override;
+  void CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& labels, const Tensor& losses,
+                    const Tensor& lse) override;
   void CrossEntropyBackward(Queue& queue, const Tensor& logits, const Tensor& labels,
-                            std::int64_t vocab, const Tensor& lse, const Tensor& token_weights,
+                            const Tensor& lse, const Tensor& token_weights,
                             const Tensor& dlogits) override;
 
   // router.cu

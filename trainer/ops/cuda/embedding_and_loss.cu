@@ -112,15 +112,15 @@ constexpr int kLossPacks = 4;  // that a thread reads at once
 // A block for each token.
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kLossThreads)
-    CrossEntropyKernel(const T* logits, std::int64_t columns, std::int64_t vocab,
-                       const std::int32_t* labels, float* losses, float* lse) {
+    CrossEntropyKernel(const T* logits, std::int64_t columns, const std::int32_t* labels,
+                       float* losses, float* lse) {
   AwaitEarlier();
   const std::int64_t token = blockIdx.x;
   const T* const row = logits + token * columns;
   const std::int32_t label = labels[token];
   SoftmaxSum mine;
-  // Several whole packs are on their way at once, then come the columns after them.
-  const std::int64_t packs = vocab / kWidth;
+  // Several packs are on their way at once.
+  const std::int64_t packs = columns / kWidth;
   for (std::int64_t first = threadIdx.x; first < packs; first += kLossThreads * kLossPacks) {
     Pack<T, kWidth> loaded[kLossPacks];
 #pragma unroll
@@ -133,16 +133,13 @@ __global__ void __launch_bounds__(kLossThreads)
       if (first + j * kLossThreads < packs) mine.Add(loaded[j]);
     }
   }
-  for (std::int64_t column = packs * kWidth + threadIdx.x; column < vocab; column += kLossThreads) {
-    mine.Add(LoadPack<1>(row, column));
-  }
   __shared__ SoftmaxSum sums[kLossWarps];
   const SoftmaxSum of_warp = WarpTotal(mine);
   const unsigned int lane = threadIdx.x % kWarp;
   if (lane == 0) sums[threadIdx.x / kWarp] = of_warp;
   __syncthreads();
   if (threadIdx.x >= kWarp) return;
-  if (label >= vocab) __trap();
+  if (label >= columns) __trap();
   const float logit = label < 0 ? 0 : Load(row[label]);
   const SoftmaxSum all = WarpTotal(lane < kLossWarps ? sums[lane] : SoftmaxSum());
   if (lane != 0) return;
@@ -154,13 +151,12 @@ __global__ void __launch_bounds__(kLossThreads)
 
 template <int kWidth, typename T>
 __global__ void __launch_bounds__(kLossThreads)
-    CrossEntropyBackwardKernel(const T* logits, std::int64_t columns, std::int64_t vocab,
-                               const std::int32_t* labels, const float* lse,
-                               const float* token_weights, T* dlogits) {
+    CrossEntropyBackwardKernel(const T* logits, std::int64_t columns, const std::int32_t* labels,
+                               const float* lse, const float* token_weights, T* dlogits) {
   AwaitEarlier();
   const std::int64_t token = blockIdx.x;
   const std::int32_t label = labels[token];
-  if (label >= vocab) __trap();
+  if (label >= columns) __trap();
   const float weight = label < 0 ? 0 : token_weights[token];
   const float log_sum = lse[token];
   for (std::int64_t p = threadIdx.x; p * kWidth < columns; p += kLossThreads) {
@@ -170,17 +166,15 @@ __global__ void __launch_bounds__(kLossThreads)
     for (int i = 0; i < kWidth; ++i) {
       const std::int64_t column = p * kWidth + i;
       const float hit = column == label ? 1 : 0;
-      const bool counts = label >= 0 && column < vocab;
-      values[i] = counts ? weight * (Exp(values[i] - log_sum) - hit) : 0;
+      values[i] = label >= 0 ? weight * (Exp(values[i] - log_sum) - hit) : 0;
     }
     StorePack(dlogits + token * columns, p, Packed<T>(values));
   }
 }
 
-void CheckLogits(const Tensor& logits, const Tensor& labels, std::int64_t vocab,
-                 const Tensor& lse) {
+void CheckLogits(const Tensor& logits, const Tensor& labels, const Tensor& lse) {
   CKPT_CHECK(logits.ndim == 2 && labels.dtype == DType::kInt32);
-  CKPT_CHECK(vocab > 0 && vocab <= logits.dim(1) && labels.num_elems() == logits.dim(0));
+  CKPT_CHECK(logits.dim(1) > 0 && labels.num_elems() == logits.dim(0));
   CKPT_CHECK(lse.dtype == DType::kFloat32 && lse.num_elems() == logits.dim(0));
 }
 
@@ -246,8 +240,8 @@ void CudaOps::EmbeddingBackward(Queue& queue, const Tensor& tokens, const Tensor
 }
 
 void CudaOps::CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& labels,
-                           std::int64_t vocab, const Tensor& losses, const Tensor& lse) {
-  cuda::CheckLogits(logits, labels, vocab, lse);
+                           const Tensor& losses, const Tensor& lse) {
+  cuda::CheckLogits(logits, labels, lse);
   if (logits.num_elems() == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
     cuda::Dispatch(logits.dtype, [&](auto tag) {
@@ -256,7 +250,7 @@ void CudaOps::CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& lab
         constexpr int kWidth = decltype(width)::kWidth;
         cuda::Launch(on.stream(), cuda::CrossEntropyKernel<kWidth, T>,
                      {static_cast<unsigned int>(logits.dim(0)), cuda::kLossThreads},
-                     logits.as<const T>(), logits.dim(1), vocab, labels.as<const std::int32_t>(),
+                     logits.as<const T>(), logits.dim(1), labels.as<const std::int32_t>(),
                      losses.as<float>(), lse.as<float>());
       });
     });
@@ -264,9 +258,9 @@ void CudaOps::CrossEntropy(Queue& queue, const Tensor& logits, const Tensor& lab
 }
 
 void CudaOps::CrossEntropyBackward(Queue& queue, const Tensor& logits, const Tensor& labels,
-                                   std::int64_t vocab, const Tensor& lse,
-                                   const Tensor& token_weights, const Tensor& dlogits) {
-  cuda::CheckLogits(logits, labels, vocab, lse);
+                                   const Tensor& lse, const Tensor& token_weights,
+                                   const Tensor& dlogits) {
+  cuda::CheckLogits(logits, labels, lse);
   CKPT_CHECK(dlogits.dtype == logits.dtype && dlogits.num_elems() == logits.num_elems());
   if (logits.num_elems() == 0) return;
   RunOnCuda(queue, [&](CudaQueue& on) {
@@ -276,7 +270,7 @@ void CudaOps::CrossEntropyBackward(Queue& queue, const Tensor& logits, const Ten
         constexpr int kWidth = decltype(width)::kWidth;
         cuda::Launch(on.stream(), cuda::CrossEntropyBackwardKernel<kWidth, T>,
                      {static_cast<unsigned int>(logits.dim(0)), cuda::kLossThreads},
-                     logits.as<const T>(), logits.dim(1), vocab, labels.as<const std::int32_t>(),
+                     logits.as<const T>(), logits.dim(1), labels.as<const std::int32_t>(),
                      lse.as<const float>(), token_weights.as<const float>(), dlogits.as<T>());
       });
     });

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -11,6 +12,8 @@
 
 #include "converters/verbs/model_digest.h"
 #include "core/base/units.h"
+#include "core/tensor/cast.h"
+#include "core/tensor/dtype.h"
 #include "core/tensor/shape.h"
 #include "trainer/model/model.h"
 #include "trainer/step/trained_units.h"
@@ -19,6 +22,15 @@ namespace ckpt::train {
 namespace {
 
 constexpr std::size_t kMostListed = 10;
+
+// What WeightReader gives the trainer.
+constexpr DType kLoadedDtype = DType::kFloat32;
+
+// Dtypes that cannot be loaded at all are left to WeightReader.
+bool IsRounded(const TensorRecipe& recipe) {
+  const std::optional<DType> common = CommonDtype(recipe.source_dtype, kLoadedDtype);
+  return common && *common != kLoadedDtype;
+}
 
 struct Place {
   Dims shape;
@@ -33,7 +45,7 @@ Places PlacesOf(trainer::TrainConfig config, StoredPart part) {
   for (const trainer::UnitSpec& unit : ListTrainedUnits(config, 0)) {
     for (const trainer::ParamSpec& param : unit.params) {
       places[param.name] = {.shape = param.shape,
-                            .is_needed = part == StoredPart::kWeights || param.trainable};
+                            .is_needed = part != StoredPart::kMoment || param.trainable};
     }
   }
   if (part == StoredPart::kMoment) return places;
@@ -49,7 +61,7 @@ class Differences {
   Differences(const ModelSource& source, StoredPart part) : source_(source), part_(part) {}
 
   void AddMissing(std::string_view tensor, DimsView shape) {
-    if (part_ == StoredPart::kWeights) {
+    if (part_ != StoredPart::kMoment) {
       Add(ErrorKind::kMissing, "a tensor of the run's model is missing", tensor, FormatDims(shape));
       return;
     }
@@ -62,6 +74,15 @@ class Differences {
     Add(ErrorKind::kMissing,
         "the source's optimizer keeps nothing for a parameter that the run trains", tensor,
         FormatDims(shape));
+  }
+
+  void AddRounded(const TargetTensor& tensor, DType stored) {
+    if (count_ == 0) hint_ = "--set finetune=true takes the weights alone, and rounds them";
+    Add(ErrorKind::kDtypeMismatch,
+        part_ == StoredPart::kMoment
+            ? "the trainer would round what the optimizer keeps for this tensor"
+            : "the trainer would round this tensor",
+        tensor.key, DTypeName(kLoadedDtype), DTypeName(stored));
   }
 
   void Add(ErrorKind kind, std::string_view what, std::string_view tensor,
@@ -97,7 +118,8 @@ Status CheckFits(const ModelSource& source, const ModelView& view,
   const Places places = PlacesOf(config, part);
   Differences differences(source, part);
   std::set<std::string, std::less<>> present;
-  for (const TargetTensor& tensor : view.tensors) {
+  for (std::size_t t = 0; t < view.tensors.size(); ++t) {
+    const TargetTensor& tensor = view.tensors[t];
     present.insert(tensor.key);
     const auto place = places.find(tensor.key);
     if (place == places.end()) {
@@ -107,6 +129,8 @@ Status CheckFits(const ModelSource& source, const ModelView& view,
       differences.Add(ErrorKind::kShapeMismatch,
                       "the tensor has a different shape in the run's model", tensor.key,
                       FormatDims(place->second.shape), FormatDims(tensor.shape));
+    } else if (part != StoredPart::kWeightsAlone && IsRounded(view.recipes[t])) {
+      differences.AddRounded(tensor, view.recipes[t].source_dtype);
     }
   }
   for (const auto& [name, place] : places) {
@@ -117,6 +141,20 @@ Status CheckFits(const ModelSource& source, const ModelView& view,
   // other must be equal, or its values would be lost without notice.
   constexpr std::uint64_t kBudgetBytes = 64 * kMiB;
   return CheckCopies(source, kBudgetBytes);
+}
+
+std::string DescribeRounding(const ModelSource& source, const ModelView& view) {
+  std::size_t count = 0;
+  std::string first;
+  for (std::size_t t = 0; t < view.tensors.size(); ++t) {
+    const TensorRecipe& recipe = view.recipes[t];
+    if (!IsRounded(recipe) || ++count > 1) continue;
+    first = fmt::format("{} of {}", view.tensors[t].key, DTypeName(recipe.source_dtype));
+  }
+  if (count == 0) return "";
+  return fmt::format("{}: {} of {} tensors are rounded to the trainer's {}; the first is {}",
+                     source.checkpoint->path.string(), count, view.tensors.size(),
+                     DTypeName(kLoadedDtype), first);
 }
 
 }  // namespace ckpt::train

@@ -3,6 +3,7 @@
 #define CKPT_TRAINER_RUN_INTERNAL_FITS_MODEL_H_
 
 #include <cstdint>
+#include <string>
 
 #include "converters/verbs/model_source.h"
 #include "core/base/status.h"
@@ -11,7 +12,8 @@
 namespace ckpt::train {
 
 enum class StoredPart : std::uint8_t {
-  kWeights,  // parameters and buffers
+  kWeights,       // parameters and buffers
+  kWeightsAlone,  // the same for a new run, which may round them
   // Of parameters that are trained; one that was trained before and is frozen now may still have
   // one.
   kMoment,
@@ -21,10 +23,14 @@ enum class StoredPart : std::uint8_t {
 // rank, because no rank reads a layer that the model does not have.
 //
 // Errors: kUnmapped (the model has no place for a tensor), kMissing (the source lacks a parameter,
-// or its optimizer keeps nothing for one that is trained), kShapeMismatch; all at once, but only
-// the first of many. kValueMismatch (a tied tensor is stored twice, with different values).
+// or its optimizer keeps nothing for one that is trained), kShapeMismatch, kDtypeMismatch (a run
+// that goes on would round a tensor: the trainer keeps float32); all at once, but only the first of
+// many. kValueMismatch (a tied tensor is stored twice, with different values).
 Status CheckFits(const ModelSource& source, const ModelView& view,
                  const trainer::TrainConfig& config, StoredPart part);
+
+// Says which tensors of the view are rounded when they are loaded, in one line. Empty: none is.
+[[nodiscard]] std::string DescribeRounding(const ModelSource& source, const ModelView& view);
 
 }  // namespace ckpt::train
 

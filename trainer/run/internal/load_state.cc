@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -24,12 +25,12 @@ trainer::FillRows RowsOf(WeightReader& reader, ProgressSink* progress) {
   };
 }
 
-Status SetWeights(const ModelSource& model, std::uint64_t budget_bytes,
-                  trainer::RankTrainer& trainer, ProgressSink* progress) {
-  CKPT_ASSIGN_OR_RETURN(WeightReader weights,
+Result<WeightReader> OpenFitting(const ModelSource& model, std::uint64_t budget_bytes,
+                                 const trainer::TrainConfig& config, StoredPart part) {
+  CKPT_ASSIGN_OR_RETURN(WeightReader reader,
                         WeightReader::Open(model, kTrainerNaming, {}, budget_bytes));
-  CKPT_RETURN_IF_ERROR(CheckFits(model, weights.view(), trainer.config(), StoredPart::kWeights));
-  return trainer.SetWeights(RowsOf(weights, progress));
+  CKPT_RETURN_IF_ERROR(CheckFits(model, reader.view(), config, part));
+  return reader;
 }
 
 // SGD without momentum keeps nothing, so its groups are asked, too.
@@ -51,22 +52,26 @@ Status CheckOptimizer(const TrainingState& state, const trainer::OptimizerConfig
 }  // namespace
 
 Status LoadWeights(const ModelSource& model, std::uint64_t budget_bytes,
-                   trainer::RankTrainer& trainer, ProgressSink& progress) {
-  return SetWeights(model, budget_bytes, trainer, &progress);
+                   trainer::RankTrainer& trainer, const LoadVoice& voice) {
+  CKPT_ASSIGN_OR_RETURN(WeightReader weights, OpenFitting(model, budget_bytes, trainer.config(),
+                                                          StoredPart::kWeightsAlone));
+  const std::string rounding = DescribeRounding(model, weights.view());
+  if (!rounding.empty() && voice.notice) voice.notice(rounding);
+  return trainer.SetWeights(RowsOf(weights, &voice.progress));
 }
 
 Status LoadState(const TrainingState& state, trainer::RankTrainer& trainer,
                  ProgressSink* progress) {
   CKPT_RETURN_IF_ERROR(CheckOptimizer(state, trainer.config().optimizer));
   CKPT_RETURN_IF_ERROR(CheckGroupsAreAlike(state));
-  CKPT_RETURN_IF_ERROR(SetWeights(state.weights, kLoadBudgetBytes, trainer, progress));
+  CKPT_ASSIGN_OR_RETURN(WeightReader weights, OpenFitting(state.weights, kLoadBudgetBytes,
+                                                          trainer.config(), StoredPart::kWeights));
+  CKPT_RETURN_IF_ERROR(trainer.SetWeights(RowsOf(weights, progress)));
   CKPT_RETURN_IF_ERROR(CheckDecaysAlike(state, trainer.config()));
   trainer.optimizer().set_steps(state.run.finished_updates());
   for (std::size_t m = 0; m < state.moments.size(); ++m) {
-    CKPT_ASSIGN_OR_RETURN(WeightReader moment, WeightReader::Open(state.moments[m], kTrainerNaming,
-                                                                  {}, kLoadBudgetBytes));
-    CKPT_RETURN_IF_ERROR(
-        CheckFits(state.moments[m], moment.view(), trainer.config(), StoredPart::kMoment));
+    CKPT_ASSIGN_OR_RETURN(WeightReader moment, OpenFitting(state.moments[m], kLoadBudgetBytes,
+                                                           trainer.config(), StoredPart::kMoment));
     CKPT_RETURN_IF_ERROR(trainer.SetMoment(static_cast<int>(m), RowsOf(moment, progress)));
   }
   return OkStatus();

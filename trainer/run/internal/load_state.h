@@ -7,14 +7,16 @@
 #include "converters/verbs/training_state.h"
 #include "core/base/status.h"
 #include "core/exec/progress.h"
+#include "trainer/run/run_progress.h"
 #include "trainer/step/rank_trainer.h"
 
 namespace ckpt::train {
 
-// Reads the rows of weights and buffers that this rank owns, within `budget_bytes`, and adds their
-// bytes in float32 to `progress`. Errors: those of CheckFits and WeightReader.
+// Reads the rows of weights and buffers that this rank owns, within `budget_bytes`, for a new run.
+// Adds their bytes in float32 to the progress, and says so if they are rounded to it. Errors: those
+// of CheckFits and WeightReader.
 Status LoadWeights(const ModelSource& model, std::uint64_t budget_bytes,
-                   trainer::RankTrainer& trainer, ProgressSink& progress);
+                   trainer::RankTrainer& trainer, const LoadVoice& voice);
 
 // Reads the rows that this rank owns of weights and buffers and, if the state has them, of moments;
 // and the number of updates. Adds their bytes to `progress`, unless it is null.

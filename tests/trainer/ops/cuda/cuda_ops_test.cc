@@ -415,14 +415,13 @@ TEST_F(CudaOpsTest, EmbeddingsAgree) {
 
 TEST_F(CudaOpsTest, CrossEntropiesAgree) {
   for (const DType dtype : kComputeDTypes) {
-    for (const auto& [columns, vocab] :
-         {std::pair{7, 5}, {1024, 1024}, {32768, 32000}, {9001, 9000}, {151936, 151669}}) {
+    for (const std::int64_t columns : {7, 1024, 9001, 32768, 151669, 151936}) {
       constexpr std::int64_t kTokens = 19;
       const auto logits = Random(dtype, {kTokens, columns}, 3);
       std::vector<double> label_values(kTokens);
       for (std::size_t t = 0; t < label_values.size(); ++t) {
         label_values[t] =
-            t % 5 == 4 ? -1 : static_cast<double>(t * 7919 % static_cast<std::size_t>(vocab));
+            t % 5 == 4 ? -1 : static_cast<double>(t * 7919 % static_cast<std::size_t>(columns));
       }
       const auto labels = Values(DType::kInt32, {kTokens}, label_values);
       const auto weights = Random(DType::kFloat32, {kTokens});
@@ -430,8 +429,8 @@ TEST_F(CudaOpsTest, CrossEntropiesAgree) {
       const auto lse = Poisoned(DType::kFloat32, {kTokens});
       const auto dlogits = Poisoned(dtype, {kTokens, columns});
       OnBoth([&](Ops& ops, Queue& queue) {
-        ops.CrossEntropy(queue, logits, labels, vocab, losses, lse);
-        ops.CrossEntropyBackward(queue, logits, labels, vocab, lse, weights, dlogits);
+        ops.CrossEntropy(queue, logits, labels, losses, lse);
+        ops.CrossEntropyBackward(queue, logits, labels, lse, weights, dlogits);
       });
       ExpectNear(losses, 1e-6);
       ExpectNear(lse, 1e-6);
