@@ -47,7 +47,7 @@ Problem GuessedNames(const ModelSource& model) {
                             "tensors have the names that most families give them: the checkpoint's "
                             "arguments do not say which one it is",
                             model.checkpoint->path.string());
-  warning.hint = kSayTheFamily;
+  warning.hint = "ckpt-inspect digest --hf-assets DIR takes the model's config.json";
   return warning;
 }
 

@@ -98,13 +98,15 @@ Status CheckIsWhole(const StoredSettings& stored, const SettingNames& said) {
     return said.contains(fmt::format("{}{}", kOfSchedule, name));
   };
   if (std::ranges::none_of(kInEverySchedule, is_said)) return OkStatus();
+  Status absent;
   for (const std::string_view name : kInEverySchedule) {
     if (is_said(name)) continue;
-    return Error(ErrorKind::kMissing, "the schedule lacks a setting that Megatron always stores")
-        .Tensor(stored.Where(name))
-        .Hint(kTakeWeightsAlone);
+    absent.Add(
+        Error(ErrorKind::kMissing, "the schedule lacks a setting that Megatron always stores")
+            .Tensor(stored.Where(name))
+            .Hint(kTakeWeightsAlone));
   }
-  return OkStatus();
+  return absent;
 }
 
 // Both a member of torch's groups and an argument of Megatron.

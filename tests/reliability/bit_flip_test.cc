@@ -250,7 +250,7 @@ std::vector<FlipCase> Cases() {
       {"Zarr", Foreign(WriteSmallZarr)},
       {.name = "MegatronOptimizer", .make = Foreign(WriteSmallMegatronRun), .has_buffers = true},
       {"TorchRepository", Foreign(WriteSmallTorchRepository)},
-      {.name = "Fsdp2Run", .make = Golden("dcp", "fsdp2_adamw"), .share = 8},
+      {.name = "Fsdp2Run", .make = Golden("dcp", "tp_adamw_t24"), .share = 8},
       {.name = "Hdf5Virtual",
        .make = [](Specimen& s) { MakeFile("hdf5", s, {.files = 2}); },
        .has_checksums = true},

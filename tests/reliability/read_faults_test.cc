@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"BridgeTree", MakeBridgeTree}, Case{"Zarr", Foreign(WriteSmallZarr)},
         Case{"MegatronOptimizer", Foreign(WriteSmallMegatronRun)},
         Case{"TorchRepository", Foreign(WriteSmallTorchRepository)},
-        Case{"Fsdp2Run", Golden("dcp", "fsdp2_adamw")}, Case{"Hdf5Link", MakeLink},
+        Case{"Fsdp2Run", Golden("dcp", "tp_adamw_t24")}, Case{"Hdf5Link", MakeLink},
         Case{"MegatronRanks", Kept("mp_rank/tp2_pp2")}, Case{"VerlRanks", Kept("verl/optimizer")},
         Case{"Hdf5", Kept("hdf5/earliest.h5")}, Case{"Hdf5Latest", Kept("hdf5/latest.h5")},
         Case{"Hdf5Virtual", Kept("hdf5/virtual_latest.h5")},

@@ -13,8 +13,8 @@
 
 namespace ckpt::train {
 
-// Sets every weight of this rank, and says so if they are rounded to the float32 that the trainer
-// keeps. The ranks read each byte once. Every rank calls it. Errors: those of CheckFits,
+// Sets every weight of this rank, and tells `voice` if they are rounded to the float32 that the
+// trainer keeps. The ranks read each byte once. Every rank calls it. Errors: those of CheckFits,
 // WeightReader and RankTrainer::SetWeights; damage that any rank meets is an error of all;
 // kValueMismatch (the ranks' models have different manifests); kCancelled (a rank is gone).
 Status ReadInitialWeights(const ModelSource& model, std::uint64_t budget_bytes,

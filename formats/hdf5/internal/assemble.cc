@@ -63,6 +63,7 @@ class Assembler {
       PutAttributes();
     }
     for (Problem& warning : file.TakeWarnings()) builder_.AddProblem(std::move(warning));
+    for (Problem& warning : finder_.TakeWarnings()) builder_.AddProblem(std::move(warning));
     CKPT_ASSIGN_OR_RETURN(result_.index, builder_.Build());
     return std::move(result_);
   }
@@ -113,7 +114,9 @@ class Assembler {
       if ((is_group || is_origin) && link.kind != LinkKind::kHard) {
         return Error(ErrorKind::kBadMetadata, "a link that ckptkit writes is of another kind")
             .File(path_)
-            .Tensor(link.name);
+            .Tensor(link.name)
+            .Expected("a hard link")
+            .Actual(link.kind == LinkKind::kSoft ? "a symbolic link" : "a link to another file");
       }
       if (!is_group && !is_origin) {
         if (link.name == kChunksGroup) continue;
@@ -226,7 +229,7 @@ class Assembler {
         return Error(ErrorKind::kBadMetadata, "a data set lacks its attribute key")
             .Hint("a program that adds a data set gives it the key of the tensor or object");
       }
-      CKPT_ASSIGN_OR_RETURN(key, OwnText(attributes, kKeyAttribute, path));
+      CKPT_ASSIGN_OR_RETURN(key, OwnText(attributes, kKeyAttribute, ""));
       // Neither the names of links nor texts have checksums: each proves the other.
       if (LinkNameOf(key) != path) {
         return Error(ErrorKind::kBadMetadata, "the attribute key does not fit the data set's name")

@@ -41,7 +41,7 @@ class IndexReader {
       case ChunkIndexKind::kOther:
         return file_
             .Unsupported(layout_.index_at, "the chunk index of a data set that grows without limit")
-            .Hint("h5repack -l CONTI stores it without chunks");
+            .Hint("h5repack -l CONTI stores it without chunks and without compression");
     }
     return std::move(chunks_);
   }

@@ -207,7 +207,9 @@ class LinkReader {
     if (at > file_.size_bytes() || size > file_.size_bytes() - at) return OkStatus();
     CKPT_ASSIGN_OR_RETURN(const Bytes rest, file_.Read(at, size));
     if (std::ranges::any_of(rest, [](std::byte b) { return b != std::byte{}; })) {
-      file_.Warn(at, "something is behind the last entry of a table of links: some may be hidden");
+      file_.Warn(at,
+                 "something is behind the last entry of a table of links: one is hidden, or an "
+                 "early HDF5 library left it there");
     }
     return OkStatus();
   }

@@ -51,8 +51,8 @@ struct ObjectHeader {
   [[nodiscard]] const Message* Find(MessageType type) const;
 };
 
-// A header of version 1 has no checksum. So its reserved byte, the number of its messages and their
-// lengths must be what a writer gives them, as the HDF5 library asks for.
+// A header of version 1 has no checksum. So the lengths of its messages must be multiples of 8, as
+// the HDF5 library asks for, and another number of messages than it says is a warning of the file.
 //
 // Errors: kBadMetadata, kChecksum, kUnsupported (a message of which its writer says that nobody may
 // ignore it), those of StructureFile::Read.

@@ -122,6 +122,7 @@ Result<const DataSet*> FindDataSet(OpenedFile& file, std::string_view path) {
     auto group = file.groups.find(at);
     if (group == file.groups.end()) {
       CKPT_ASSIGN_OR_RETURN(const ObjectHeader header, ReadObjectHeader(*file.file, at));
+      if (!IsGroup(header)) return absent();
       CKPT_ASSIGN_OR_RETURN(const std::vector<Link> links, ReadLinks(*file.file, header));
       group = file.groups.try_emplace(at).first;
       for (const Link& link : links) {

@@ -2,7 +2,9 @@
 #ifndef CKPT_FORMATS_HDF5_INTERNAL_PIECES_H_
 #define CKPT_FORMATS_HDF5_INTERNAL_PIECES_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -63,6 +65,14 @@ class PieceFinder {
   // virtual ones, or with another element type), kMissingFile, kUnsafePath, kResource.
   Result<std::vector<Piece>> Find(OpenedFile& file, const DataSet& set) {
     return Find(file, set, false);
+  }
+  // Of the files that virtual data sets show.
+  [[nodiscard]] std::vector<Problem> TakeWarnings() {
+    std::vector<Problem> warnings;
+    for (auto& [name, source] : sources_) {
+      std::ranges::move(source.file->TakeWarnings(), std::back_inserter(warnings));
+    }
+    return warnings;
   }
 
  private:

@@ -170,6 +170,7 @@ Status StructureFile::Unsupported(std::uint64_t offset, std::string_view message
 }
 
 void StructureFile::Warn(std::uint64_t offset, std::string_view message) {
+  if (std::ranges::find(warnings_, message, &Problem::message) != warnings_.end()) return;
   Problem warning = Bad(offset, message).first();
   warning.severity = Severity::kWarning;
   warnings_.push_back(std::move(warning));

@@ -96,7 +96,8 @@ class StructureFile {
   // kBadMetadata about the structure at `offset`.
   [[nodiscard]] Status Bad(std::uint64_t offset, std::string_view message) const;
   [[nodiscard]] Status Unsupported(std::uint64_t offset, std::string_view message) const;
-  // Keeps a warning (kBadMetadata) about the structure at `offset`, which may be as it should.
+  // Keeps a warning (kBadMetadata) about the structure at `offset`, which may be as it should: of
+  // equal ones, the first.
   void Warn(std::uint64_t offset, std::string_view message);
   [[nodiscard]] std::vector<Problem> TakeWarnings() { return std::exchange(warnings_, {}); }
   // Compares the last four bytes of `block`, which was read at `offset`, with the checksum of the

@@ -104,6 +104,7 @@ Result<Arguments> ReadArguments(const TorchSaveSource& file) {
   arguments.expert_tensor = reader.Integer("expert_tensor_parallel_size").value_or(*tensor);
   arguments.num_layers = reader.Integer("num_layers");
   arguments.num_experts = reader.Integer("num_experts").value_or(0);
+  arguments.divides_each_expert = reader.Flag("moe_extended_tp");
   arguments.is_gated = reader.Flag("swiglu") || reader.Flag("quick_geglu");
   arguments.ties_head = reader.Has("untie_embeddings_and_output_weights") &&
                         !reader.Flag("untie_embeddings_and_output_weights");

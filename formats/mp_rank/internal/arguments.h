@@ -19,6 +19,8 @@ struct Arguments {
   std::int64_t num_experts = 0;
   // Of those, how many each expert rank has.
   [[nodiscard]] std::int64_t own_experts() const { return num_experts / sizes.expert; }
+  // Expert ranks have a part of each expert, not some experts.
+  bool divides_each_expert = false;
   bool is_gated = false;   // its MLPs have a gate
   bool ties_head = false;  // the last stage's output layer is a copy of the embedding
   // Layers of the last stage read the embedding, of which it has a copy.

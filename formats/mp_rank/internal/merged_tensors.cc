@@ -50,7 +50,14 @@ Status CheckComplete(const std::vector<OfRank>& parts, const std::vector<std::st
 // That expert ranks have the same of it is as wrong as that they have different parts, so that such
 // a tensor is not read from the first.
 Status CheckExpertsKnown(const std::string& name, const Arguments& arguments) {
-  if (arguments.sizes.expert == 1 || !IsOfExpert(name) || NumbersExpert(name)) return OkStatus();
+  if (arguments.sizes.expert == 1 || !IsOfExpert(name)) return OkStatus();
+  if (arguments.divides_each_expert) {
+    return Error(ErrorKind::kUnsupported, "expert ranks have parts of each expert")
+        .Expected("moe_extended_tp False")
+        .Actual("True")
+        .Hint("Megatron-LM can save the same run as torch_dist, where it is read");
+  }
+  if (NumbersExpert(name)) return OkStatus();
   return Error(ErrorKind::kUnsupported,
                "which experts a rank has in a tensor of this name is not known")
       .Expected("a tensor for each expert, with its number, or weight1 and weight2 of GroupedMLP")
@@ -108,7 +115,7 @@ Status Place(const std::string& name, const std::vector<OfRank>& parts, const Ra
 }  // namespace
 
 void AddPart(const std::string& name, OfRank part, const Arguments& arguments, Parts& tensors) {
-  if (IsOfGroupedExperts(name)) {
+  if (IsOfGroupedExperts(name) && !arguments.divides_each_expert) {
     const std::int64_t own = arguments.own_experts();
     Result<std::vector<ExpertTensor>> experts =
         SplitExperts(name, part.local, part.at.expert * own, own);

@@ -169,7 +169,7 @@ TEST_F(ForeignFileTest, AFlippedBitHidesNoDataSetOfAnOldFile) {
   const std::size_t expected = count(**intact);
   std::set<std::string> known;
   for (const Problem& problem : (*intact)->index().problems()) known.insert(Describe(problem));
-  for (std::size_t bit = 0; bit < 8 * whole.size(); bit += 17) {
+  for (std::size_t bit = 0; bit < 8 * whole.size(); bit += 67) {
     std::string flipped = whole;
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
     const auto source = Open(flipped);
@@ -178,6 +178,38 @@ TEST_F(ForeignFileTest, AFlippedBitHidesNoDataSetOfAnOldFile) {
     if (std::ranges::any_of((*source)->index().problems(), is_new)) continue;
     EXPECT_EQ(count(**source), expected) << fmt::format("bit {} of byte {}", bit % 8, bit / 8);
   }
+}
+
+// So early versions of the HDF5 library wrote it.
+TEST_F(ForeignFileTest, AHeaderThatCountsWrongIsReadWithAWarning) {
+  std::string content = Golden("earliest.h5");
+  const auto intact = Open(content);
+  ASSERT_THAT(intact, IsOk());
+  const std::size_t num_tensors = (*intact)->index().tensors().size();
+  constexpr std::size_t kRootAddressAt = 64;  // in the superblock
+  const auto root = LoadLe<std::uint64_t>(AsBytes(content).data() + kRootAddressAt);
+  ++content[root + 2];
+  const auto source = Open(content);
+  ASSERT_THAT(source, IsOk());
+  EXPECT_THAT((*source)->index().tensors(), SizeIs(num_tensors));
+  EXPECT_TRUE(std::ranges::any_of((*source)->index().problems(), [](const Problem& p) {
+    return p.severity == Severity::kWarning && p.message.find("miscounted") != std::string::npos;
+  }));
+}
+
+TEST_F(ForeignFileTest, AnObjectThatIsNeitherAGroupNorADataSetIsNamed) {
+  std::string content = ForeignWith({Bytes16("v"), Bytes16("w")});
+  constexpr std::uint8_t kLayout = 8;
+  std::size_t message = content.find("OHDR") + 10;  // behind the prefix
+  while (static_cast<std::uint8_t>(content[message]) != kLayout) {
+    message += std::size_t{4} + LoadLe<std::uint16_t>(AsBytes(content).data() + message + 1);
+  }
+  content[message] = 0;
+  SumHeaderAgain(content, content.find("OHDR"));
+  const auto source = Open(content);
+  ASSERT_THAT(source, IsOk());
+  EXPECT_THAT((*source)->index().tensors(), SizeIs(1));
+  EXPECT_THAT((*source)->index().CheckDeliverable("tensors/v"), FailsWith(ErrorKind::kBadMetadata));
 }
 
 TEST_F(ForeignFileTest, ADataSetOfOursWithoutItsKeyIsAnError) {

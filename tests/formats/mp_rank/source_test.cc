@@ -43,6 +43,7 @@ struct RankFile {
   double version = 3.0;
   std::map<std::string, std::int64_t> args = {
       {"tensor_model_parallel_size", 2}, {"pipeline_model_parallel_size", 2}, {"num_layers", 2}};
+  std::vector<const char*> flags = {"swiglu"};
   bool ties_head = true;
 };
 
@@ -52,7 +53,7 @@ Bytes Encode(const RankFile& file) {
   pickle.BeginDict();
   pickle.Text("args").Global("argparse", "Namespace").EmptyTuple().NewObject().BeginDict();
   for (const auto& [name, value] : file.args) pickle.Text(name).Int(value);
-  pickle.Text("swiglu").Bool(true);
+  for (const char* const flag : file.flags) pickle.Text(flag).Bool(true);
   pickle.Text("untie_embeddings_and_output_weights").Bool(!file.ties_head).EndDict().Build();
   pickle.Text("checkpoint_version").Float(file.version).Text("iteration").Int(7);
   const auto write = [&](const Stored& stored) {
@@ -337,6 +338,16 @@ TEST_F(GroupedExpertsTest, OfAnotherNumberAreRefusedByName) {
   EXPECT_EQ(OnlyError(**source).tensor, "model." + std::string(kWeight2));
   EXPECT_THAT(OnlyError(**source).file, HasSubstr(NameOf(0, 0)));
   EXPECT_THAT(Elements(**source, "model.decoder.layers.0.mlp.experts.linear_fc1.weight3"), IsOk());
+}
+
+// A rank's array has the shape of whole experts, and is parts of all of them.
+TEST_F(GroupedExpertsTest, WhoseRanksHavePartsOfEachAreRefused) {
+  const auto source = OpenExperts([](RankFile& file) { file.flags.push_back("moe_extended_tp"); });
+  ASSERT_THAT(source, IsOk());
+  for (const char* const name : {kWeight1, kWeight2}) {
+    EXPECT_THAT((*source)->index().CheckDeliverable("model." + std::string(name)),
+                FailsWith(ErrorKind::kUnsupported));
+  }
 }
 
 // They are equal in all ranks, which says nothing: half of the experts would be lost.

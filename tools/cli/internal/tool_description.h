@@ -40,7 +40,7 @@ struct ToolDescription {
   std::vector<VerbDescription> verbs;
 };
 
-// The values that the option takes, as TakeOneOf lists them; empty: others, too.
+// The values that the option's text lists, "a|b", as TakeOneOf writes it; empty: it lists none.
 [[nodiscard]] std::vector<std::string> ChoicesOf(const CLI::Option& option);
 
 // Reads the definitions with which the command line is parsed. A value spelled "a|b" is a choice;
