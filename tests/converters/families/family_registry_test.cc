@@ -337,6 +337,24 @@ TEST(DecoderTable, HasBiasesOfExpertsUnderEveryNamingOfMegatron) {
   }
 }
 
+// Megatron-FSDP cuts fc1 for SwiGLU alone.
+TEST(DecoderTable, AQuickGegluOfADenseMlpStaysInOnePiece) {
+  Configuration config = TinyLlama();
+  config["model_type"] = "megatron";
+  config["quick_geglu"] = true;
+  ASSERT_THAT(ReadAsClass(config), IsOk());
+  const auto family = FindFamily(config);
+  ASSERT_THAT(family, IsOk());
+  const auto layout = layout::Resolve(**family, "fsdp_dtensor", config);
+  ASSERT_THAT(layout, IsOk());
+  const std::string fc1 = "decoder.layers.1.mlp.linear_fc1.weight";
+  const layout::ResolvedTensor* const whole = Find(*layout, fc1);
+  ASSERT_NE(whole, nullptr);
+  EXPECT_THAT(whole->shape, ::testing::ElementsAre(40, 12));
+  EXPECT_EQ(Find(*layout, fc1 + "_w"), nullptr);
+  EXPECT_EQ(Find(*layout, fc1 + "_v"), nullptr);
+}
+
 // A model whose norms stand behind attention and the MLP has none before them.
 TEST(DecoderTable, HasNormsBehindUnderEveryNaming) {
   Configuration config = TinyLlama();
