@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -47,6 +48,9 @@ Status CheckComplete(const std::vector<OfRank>& parts, const std::vector<std::st
   return OkStatus();
 }
 
+constexpr std::string_view kSaveAsTorchDist =
+    "Megatron-LM can save the same run as torch_dist, where it is read";
+
 // That expert ranks have the same of it is as wrong as that they have different parts, so that such
 // a tensor is not read from the first.
 Status CheckExpertsKnown(const std::string& name, const Arguments& arguments) {
@@ -55,13 +59,13 @@ Status CheckExpertsKnown(const std::string& name, const Arguments& arguments) {
     return Error(ErrorKind::kUnsupported, "expert ranks have parts of each expert")
         .Expected("moe_extended_tp False")
         .Actual("True")
-        .Hint("Megatron-LM can save the same run as torch_dist, where it is read");
+        .Hint(kSaveAsTorchDist);
   }
   if (NumbersExpert(name)) return OkStatus();
   return Error(ErrorKind::kUnsupported,
                "which experts a rank has in a tensor of this name is not known")
       .Expected("a tensor for each expert, with its number, or weight1 and weight2 of GroupedMLP")
-      .Hint("Megatron-LM can save the same run as torch_dist, where it is read");
+      .Hint(kSaveAsTorchDist);
 }
 
 // Fills in the shape and the parts. Errors: what the tensor's problem is.

@@ -8,10 +8,9 @@
 
 #include "converters/verbs/training_state.h"
 #include "core/io/memory_storage.h"
-#include "formats/megatron/root.h"
 #include "tests/testing/matchers.h"
+#include "tests/trainer/run/saved_state.h"
 #include "tests/trainer/run/small_session.h"
-#include "trainer/run/internal/load_state.h"
 #include "trainer/run/internal/stored_settings.h"
 
 namespace ckpt::train {
@@ -20,39 +19,16 @@ namespace {
 using testing::FailsWith;
 using ::testing::HasSubstr;
 using testing::IsOk;
-using testing::SaveState;
-using testing::SmallSessions;
-using testing::TinySettings;
 using testing::With;
-using trainer::HostGroup;
 
 // In fsdp2 and fsdp_dtensor groups name their parameters, in torch_dist they do not.
 class ParameterGroupsTest : public ::testing::TestWithParam<const char*> {
  protected:
   TrainingState Saved(const layout::Configuration& more = {}) {
-    const Path root = "/runs/a";
-    auto sessions = SmallSessions::Create(
-        *storage_,
-        With(With(TinySettings(), {{"save", root.string()}, {"save_format", GetParam()}}), more),
-        1);
-    EXPECT_THAT(sessions, IsOk());
-    EXPECT_THAT(
-        sessions->Run([](RankSession& session, HostGroup&) { return SaveState(session, 1, 2); }),
-        IsOk());
-    OpenModelOptions padded;
-    padded.with_vocabulary_padding = true;
-    auto state = OpenTrainingState(*storage_, root / megatron::IterationName(2), padded);
-    EXPECT_THAT(state, IsOk());
-    return *std::move(state);
+    return testing::SavedState(*storage_, With({{"save_format", GetParam()}}, more));
   }
-
-  // What a run with these settings says when it loads the state.
   Status Load(const TrainingState& state, const layout::Configuration& settings = {}) {
-    auto sessions = SmallSessions::Create(*storage_, With(TinySettings(), settings), 1);
-    CKPT_RETURN_IF_ERROR(sessions.status());
-    return sessions->Run([&](RankSession& session, HostGroup&) {
-      return LoadState(state, session.trainer(), /*progress=*/nullptr);
-    });
+    return testing::LoadInto(*storage_, state, settings);
   }
 
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();

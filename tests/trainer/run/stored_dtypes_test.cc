@@ -15,13 +15,12 @@
 #include "core/io/memory_storage.h"
 #include "core/io/posix_storage.h"
 #include "core/tensor/dtype.h"
-#include "formats/megatron/root.h"
 #include "formats/registry/registry.h"
 #include "tests/testing/golden.h"
 #include "tests/testing/matchers.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/trainer/run/saved_state.h"
 #include "tests/trainer/run/small_session.h"
-#include "trainer/run/internal/load_state.h"
 
 namespace ckpt::train {
 namespace {
@@ -31,9 +30,7 @@ using ::testing::Contains;
 using testing::FailsWith;
 using ::testing::HasSubstr;
 using testing::IsOk;
-using testing::SaveState;
 using testing::SmallSessions;
-using testing::TinySettings;
 using testing::With;
 using trainer::HostGroup;
 
@@ -53,28 +50,8 @@ std::shared_ptr<const CheckpointSource> Widened(const CheckpointSource& source) 
 
 class StoredDtypesTest : public ::testing::Test {
  protected:
-  TrainingState Saved() {
-    const Path root = "/runs/a";
-    auto sessions =
-        SmallSessions::Create(*storage_, With(TinySettings(), {{"save", root.string()}}), 1);
-    EXPECT_THAT(sessions, IsOk());
-    EXPECT_THAT(
-        sessions->Run([](RankSession& session, HostGroup&) { return SaveState(session, 1, 2); }),
-        IsOk());
-    OpenModelOptions padded;
-    padded.with_vocabulary_padding = true;
-    auto state = OpenTrainingState(*storage_, root / megatron::IterationName(2), padded);
-    EXPECT_THAT(state, IsOk());
-    return *std::move(state);
-  }
-
-  Status Load(const TrainingState& state) {
-    auto sessions = SmallSessions::Create(*storage_, TinySettings(), 1);
-    CKPT_RETURN_IF_ERROR(sessions.status());
-    return sessions->Run([&](RankSession& session, HostGroup&) {
-      return LoadState(state, session.trainer(), /*progress=*/nullptr);
-    });
-  }
+  TrainingState Saved() { return testing::SavedState(*storage_); }
+  Status Load(const TrainingState& state) { return testing::LoadInto(*storage_, state); }
 
   std::unique_ptr<Storage> storage_ = MakeMemoryStorage();
 };
